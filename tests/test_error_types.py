@@ -8,6 +8,7 @@ import pytest
 from asyncgroup.error_types import error_type, short_error_type
 from asyncgroup.errors import BrokerError, RequestTimedOut
 from asyncgroup.log_events import log_fields
+from asyncgroup.pulsar import PulsarServerError
 from asyncgroup.telemetry import JsonLogFormatter
 
 
@@ -21,6 +22,12 @@ class Outer:
     [
         (BrokerError(29, "topic 'a'"), "TOPIC_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"),
         (BrokerError(12_345, "topic 'a'"), "UNKNOWN_ERROR_CODE_12345", "UNKNOWN_ERROR_CODE_12345"),
+        (PulsarServerError(11, "lookup of a"), "TopicNotFound", "TopicNotFound"),
+        (
+            PulsarServerError(99, "lookup of a"),
+            "asyncgroup.pulsar.errors.PulsarServerError",
+            "PulsarServerError",
+        ),
         (RequestTimedOut("no answer"), "asyncgroup.errors.RequestTimedOut", "RequestTimedOut"),
         (LookupError("x"), "LookupError", "LookupError"),
         (json.JSONDecodeError("x", "y", 0), "json.decoder.JSONDecodeError", "JSONDecodeError"),

@@ -85,11 +85,11 @@ MEMBERS: Final = {
     " on_delivery_end on_delivery_start on_handler_end on_handler_start on_process_end on_process_start on_send_end on_send_start"
     " on_ack on_attached on_detached on_receive",
     "AsyncGroupInstrumentor": "instrument instrumentation_dependencies is_instrumented_by_opentelemetry uninstrument",
-    "OpenTelemetryMetrics": "close listen loop on_batch_done on_commit on_connect on_disconnect on_fetch on_handler_end on_handler_start on_heartbeat"
+    "OpenTelemetryMetrics": "close listen loop on_ack on_attached on_batch_done on_commit on_connect on_detached on_disconnect on_receive on_fetch on_handler_end on_handler_start on_heartbeat"
     " on_join on_member_stalled on_open on_process_end on_process_start on_response on_session_end on_session_start on_throttle read wants_records",
     "OpenTelemetryTraces": "close is_recording on_acknowledgement on_delivery_end on_delivery_start on_process_end on_process_start on_send"
     " wants_records",
-    "ClientMetrics": "loop on_batch_done on_commit on_connect on_disconnect on_fetch on_handler_end on_handler_start on_heartbeat on_join"
+    "ClientMetrics": "loop on_ack on_attached on_batch_done on_commit on_connect on_detached on_disconnect on_receive on_fetch on_handler_end on_handler_start on_heartbeat on_join"
     " listen on_member_stalled on_open on_response on_session_end on_session_start on_throttle read",
     "HistogramReading": "copy count counts sum",
     "Metric": "bounds bucket combine full_name help kind labels name per_partition unit",

@@ -7,15 +7,16 @@ Nothing is done for a record: it counts for each fetch, batch, commit and heartb
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.error_types import error_type
 from asyncgroup.errors import AsyncGroupError, CallerCancelled, GroupClosed, HandlerFailed, SessionEnd
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.sessions.claim import Claim
-from asyncgroup.hooks import StallKind
+from asyncgroup.hooks import AttachRole, StallKind
 from asyncgroup.telemetry.client_readings import read_claim, read_counts, read_health, read_queue
 from asyncgroup.telemetry.readings import LabelValues, Readings
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from asyncgroup.model import BatchResult, TopicPartition
     from asyncgroup.offsets import CommittedOffset
     from asyncgroup.producer import Producer
+    from asyncgroup.pulsar.core import ClientCore
     from asyncgroup.workqueue.work_queue import WorkQueue
 
 __all__ = ["ClientMetrics"]
@@ -52,6 +54,8 @@ class ClientMetrics:
         self._groups: list[ConsumerGroup] = []
         self._queues: list[WorkQueue] = []
         self._producers: list[Producer] = []
+        self._pulsar: dict[int, ClientCore] = {}
+        """What the producers and consumers of each client of Pulsar share, by its `id`."""
         self._claims: dict[int, tuple[str, Claim]] = {}
         """Claims whose handler runs, with their group, by their `id`."""
         self._gaps: dict[str, deque[float]] = {}
@@ -89,6 +93,8 @@ class ClientMetrics:
         for producer in self._producers:
             if (used := producer._inner.load) is not None:
                 readings.gauge("producer_buffer_bytes", used)
+        for core in self._pulsar.values():
+            readings.gauge("producer_buffer_bytes", core.memory.used)
 
     def _drop_closed(self) -> None:
         """Forget clients that were closed, which have no gauges any more; the counts of a queue are kept."""
@@ -97,10 +103,11 @@ class ClientMetrics:
             read_counts(self._counted, queue.group_id, queue.statistics().counts)
         self._groups = [each for each in self._groups if each.health().state != "closed"]
         self._producers = [each for each in self._producers if each._inner.load is not None]
+        self._pulsar = {key: core for key, core in self._pulsar.items() if not core.is_closed}
 
     # --- events of clients --------------------------------------------------------------------------------------------
 
-    def on_open(self, client: ConsumerGroup | Consumer | Producer | WorkQueue, *_: object) -> None:
+    def on_open(self, client: ConsumerGroup | Consumer | Producer | WorkQueue | Any, *_: object) -> None:
         """Read this client from now on, until it is closed."""
         from asyncgroup.producer import Producer
         from asyncgroup.workqueue.work_queue import WorkQueue
@@ -113,6 +120,8 @@ class ClientMetrics:
             self._producers.append(client)
         elif isinstance(client, WorkQueue):
             self._queues.append(client)
+        elif (core := _core_of_pulsar(client)) is not None:
+            self._pulsar[id(core)] = core
 
     def on_connect(self, *_: object) -> None:
         """Count an open connection."""
@@ -130,6 +139,8 @@ class ClientMetrics:
             self._counted.observe("fetch_seconds", seconds)
         elif api in _COMMITS:
             self._counted.observe("commit_seconds", seconds)
+        elif api == "ACK":
+            self._counted.observe("ack_seconds", seconds)
 
     def on_throttle(self, node_id: int, api: str, seconds: float, *_: object) -> None:  # noqa: ARG002
         """Add the time of a throttled connection."""
@@ -138,6 +149,45 @@ class ClientMetrics:
     def on_fetch(self, node_id: int, size: int, *_: object) -> None:  # noqa: ARG002
         """Add the bytes of a fetch."""
         self._counted.add("fetched_bytes_total", size)
+
+    # --- events of Pulsar's clients -------------------------------------------------------------------------------------
+
+    def on_receive(
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,  # noqa: ARG002
+        records: int,
+        size: int,
+        *_: object,
+    ) -> None:
+        """Count the messages and bytes of an entry."""
+        self._counted.add("fetched_bytes_total", size)
+        self._counted.add("records_consumed_total", records, group_id, topic)
+        self._counted.add("bytes_consumed_total", size, group_id, topic)
+
+    def on_ack(
+        self,
+        group_id: str,
+        topic: str,  # noqa: ARG002
+        partition: int,  # noqa: ARG002
+        entries: int,  # noqa: ARG002
+        error: Exception | None,
+        *_: object,
+    ) -> None:
+        """Count a command with acknowledgements."""
+        self._counted.add("acks_total", 1, group_id)
+        if error is not None:
+            self._counted.add("ack_failures_total", 1, group_id, error_type(error))
+
+    def on_attached(self, role: AttachRole, topic: str, partition: int, seconds: float, *_: object) -> None:  # noqa: ARG002
+        """Count a registration, and keep the time without one."""
+        self._counted.add("attaches_total", 1, role, topic)
+        self._counted.observe("attach_seconds", seconds, role)
+
+    def on_detached(self, role: AttachRole, topic: str, partition: int, error: Exception, *_: object) -> None:  # noqa: ARG002
+        """Count the loss of a broker, or a registration that failed."""
+        self._counted.add("detaches_total", 1, role, topic, error_type(error))
 
     # --- events of groups ---------------------------------------------------------------------------------------------
 
@@ -210,3 +260,10 @@ class ClientMetrics:
         counted.add("bytes_sent_total", batch.wire_size, topic)
         counted.observe("batch_records", batch.records)
         counted.observe("send_seconds", batch.latency)
+
+
+def _core_of_pulsar(client: object) -> ClientCore | None:
+    """Return the core of a client or producer of Pulsar, None for others; a program without any does not import it here."""
+    module = sys.modules.get("asyncgroup.pulsar.core")
+    core = getattr(client, "_inner", None)
+    return core if module is not None and isinstance(core, module.ClientCore) else None

@@ -59,14 +59,14 @@ _TABLE: Final[Sequence[Metric]] = (
         "counter",
         "records",
         ("group", "topic"),
-        "Records that handlers were given; one that is read again after a seek counts again.",
+        "Records that handlers were given, of Pulsar messages that have arrived; one that is read again after a seek counts again.",
     ),
     Metric(
         "bytes_consumed_total",
         "counter",
         "bytes",
         ("group", "topic"),
-        "Wire bytes of the record batches that were delivered to their last record.",
+        "Wire bytes of the record batches that were delivered to their last record, of Pulsar of the entries that have arrived.",
     ),
     Metric("lag_sum", "gauge", "records", _GROUP, "Sum of the lags of the member's claims."),
     Metric("lag_max", "gauge", "records", _GROUP, "Largest lag of a claim of the member.", "max"),
@@ -153,7 +153,11 @@ _TABLE: Final[Sequence[Metric]] = (
     Metric("connections", "gauge", "", (), "Connections to brokers that are open."),
     Metric("connects_total", "counter", "", (), "Connections to brokers that were established."),
     Metric(
-        "requests_total", "counter", "", ("api",), "Requests that were answered, by Kafka's name of the API."
+        "requests_total",
+        "counter",
+        "",
+        ("api",),
+        "Requests that were answered, by Kafka's name of the API, or Pulsar's of the command.",
     ),
     Metric(
         "throttled_seconds_total",
@@ -171,7 +175,11 @@ _TABLE: Final[Sequence[Metric]] = (
         bounds=_SECONDS,
     ),
     Metric(
-        "fetched_bytes_total", "counter", "bytes", (), "Bytes of compressed record batches in fetch answers."
+        "fetched_bytes_total",
+        "counter",
+        "bytes",
+        (),
+        "Bytes of compressed record batches in fetch answers, and of the entries that brokers of Pulsar have pushed.",
     ),
     Metric(
         "commit_seconds",
@@ -214,6 +222,51 @@ _TABLE: Final[Sequence[Metric]] = (
         bounds=_SECONDS,
     ),
     Metric("producer_buffer_bytes", "gauge", "bytes", (), "Buffer memory of producers that is in use."),
+    # --- producers and consumers of Pulsar, also those of work queues
+    Metric(
+        "acks_total",
+        "counter",
+        "",
+        _GROUP,
+        "Commands with acknowledgements that a broker of Pulsar has answered, or not in time.",
+    ),
+    Metric(
+        "ack_failures_total",
+        "counter",
+        "",
+        ("group", "error"),
+        "Those of them that have failed and are sent again, by the error's name.",
+    ),
+    Metric(
+        "ack_seconds",
+        "histogram",
+        "seconds",
+        (),
+        "Seconds from a command with acknowledgements to its answer.",
+        bounds=_SECONDS,
+    ),
+    Metric(
+        "attaches_total",
+        "counter",
+        "",
+        ("role", "topic"),
+        "Registrations of producers and consumers at a broker of Pulsar.",
+    ),
+    Metric(
+        "detaches_total",
+        "counter",
+        "",
+        ("role", "topic", "error"),
+        "Losses of a broker, and registrations that failed, by the error's name; another attempt follows.",
+    ),
+    Metric(
+        "attach_seconds",
+        "histogram",
+        "seconds",
+        ("role",),
+        "Seconds from the first attempt, or from the loss of the broker, to the registration.",
+        bounds=_LONG_SECONDS,
+    ),
     # --- work queues
     Metric(
         "deliveries_total",
@@ -249,7 +302,11 @@ _TABLE: Final[Sequence[Metric]] = (
     Metric("waiting", "gauge", "records", _GROUP, "Records that wait for the end of a delay."),
     Metric("busy_handlers", "gauge", "", _GROUP, "Handlers of a work queue that run."),
     Metric(
-        "queue_lag", "gauge", "records", _GROUP, "Offsets up to the high watermark that are not acknowledged."
+        "queue_lag",
+        "gauge",
+        "records",
+        _GROUP,
+        "Offsets up to the high watermark that are not acknowledged; on Pulsar messages that have arrived and are not.",
     ),
     Metric(
         "window_bytes",

@@ -80,7 +80,9 @@ class PulsarProducer:
         self.topic = TopicName.parse(topic)
         if self.config.chunking and self.topic.domain != "persistent":
             raise ConfigError("chunking", True, f"False for {self.topic}, which is not persistent")
-        if not isinstance(client, str) and not hasattr(type(client), "_inner"):
+        if not isinstance(client, str) and (
+            isinstance(client, PulsarProducer) or not hasattr(type(client), "_inner")
+        ):
             raise ConfigError("client", client, "a PulsarClient, or a service URL as pulsar://localhost:6650")
         self._service = ServiceUrl.parse(client) if isinstance(client, str) else None
         self._client = None if isinstance(client, str) else client
@@ -147,7 +149,7 @@ class PulsarProducer:
             self._own = await ClientCore.open(self._service, PulsarConfig(), self._own_hooks)
         try:
             await self._tasks.start()
-            core = self._own or self._client_core()
+            core = self._inner
             self._hooks = core.hooks.with_listener("on_send_start", "on_send_end")
             await self._partitions.open(core)
             if self.partitions and core.config.partitions_update_interval:
@@ -164,7 +166,11 @@ class PulsarProducer:
             raise ConfigError("hooks", hooks, "no hooks with a PulsarClient: pass them to the client")
         return Hooks(hooks)
 
-    def _client_core(self) -> ClientCore:
+    @property
+    def _inner(self) -> ClientCore:
+        """What it shares with others of its client."""
+        if self._own is not None:
+            return self._own
         assert self._client is not None
         return self._client._inner
 

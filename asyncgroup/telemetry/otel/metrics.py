@@ -19,7 +19,7 @@ from asyncgroup.error_types import error_type
 from asyncgroup.model import Batch, Record
 from asyncgroup.telemetry.client_metrics import ClientMetrics
 from asyncgroup.telemetry.metric_names import METRICS, Metric
-from asyncgroup.telemetry.otel.semantic_names import CURRENT, SCOPE
+from asyncgroup.telemetry.otel.semantic_names import CURRENT, SCOPE, system_of
 from asyncgroup.telemetry.readings import LabelValues, Readings
 from asyncgroup.telemetry.thread_reads import read_from_any_thread
 from asyncgroup.version import __version__
@@ -41,8 +41,12 @@ _ATTRIBUTES: Final = {
 }
 """The attributes of labels that the semantic conventions name."""
 
-_OPERATIONS: Final = {"fetch_seconds": ("poll", "receive"), "commit_seconds": ("commit", "settle")}
-"""Histograms of the table that are durations of an operation in the semantic conventions: its name and type."""
+_OPERATIONS: Final = {
+    "fetch_seconds": ("kafka", "poll", "receive"),
+    "commit_seconds": ("kafka", "commit", "settle"),
+    "ack_seconds": ("pulsar", "ack", "settle"),
+}
+"""Histograms of the table that are durations of an operation in the semantic conventions: the system, its name and type."""
 
 _BY_BATCH: Final = "send_seconds"
 """The histogram that is recorded with the topic instead, also for batches that fail."""
@@ -59,7 +63,7 @@ class OpenTelemetryMetrics(ClientMetrics):
     Instruments have the names of the table without the suffixes that an export to Prometheus adds: `asyncgroup.lag_sum`,
     `asyncgroup.fetched` in bytes. Those of the semantic conventions are `messaging.client.operation.duration`
     (`send`, `poll`, `commit`), `messaging.process.duration` of batches, `messaging.client.sent.messages` and
-    `messaging.client.consumed.messages`. A reader's thread waits up to a second for the event loop; while that is blocked,
+    `messaging.client.consumed.messages`; those of topics of Pulsar have its operations (`send`, `receive`, `ack`). A reader's thread waits up to a second for the event loop; while that is blocked,
     nothing is observed. Give one object to all clients of a process: a second one of the same provider would repeat its series.
     Importing it raises TelemetryUnavailable if opentelemetry-api is not installed.
     """
@@ -107,17 +111,19 @@ class OpenTelemetryMetrics(ClientMetrics):
     def _observe_consumed(self, _: CallbackOptions) -> Iterable[Observation]:
         values = self._snapshots.values(CURRENT.consumed_messages, "records_consumed_total")
         for (group, topic), count in values.items():
-            yield Observation(count, _operation("poll") | {CURRENT.group: group, CURRENT.destination: topic})
+            system = system_of(topic)
+            attributes = _operation("poll" if system == "kafka" else "receive", system)
+            yield Observation(count, attributes | {CURRENT.group: group, CURRENT.destination: topic})
 
     def _observe_sent(self, _: CallbackOptions) -> Iterable[Observation]:
         reader = CURRENT.sent_messages
         for (topic,), count in self._snapshots.values(reader, "records_sent_total").items():
-            yield Observation(count, _operation("send") | {CURRENT.destination: topic})
+            yield Observation(count, _operation("send", system_of(topic)) | {CURRENT.destination: topic})
         for (topic, error), count in self._snapshots.values(
             f"{reader} failed", "record_errors_total"
         ).items():
             attributes = {CURRENT.destination: topic, CURRENT.error_type: error}
-            yield Observation(count, _operation("send") | attributes)
+            yield Observation(count, _operation("send", system_of(topic)) | attributes)
 
     # --- recorded when it happens -----------------------------------------------------------------------------------------
 
@@ -128,8 +134,11 @@ class OpenTelemetryMetrics(ClientMetrics):
             if metric.kind != "histogram" or metric.name == _BY_BATCH:
                 continue
             if metric.name in _OPERATIONS:
-                name, kind = _OPERATIONS[metric.name]
-                found[metric.name] = self._durations, _operation(name) | {CURRENT.operation_type: kind}
+                system, name, kind = _OPERATIONS[metric.name]
+                found[metric.name] = (
+                    self._durations,
+                    _operation(name, system) | {CURRENT.operation_type: kind},
+                )
             else:
                 histogram = meter.create_histogram(
                     instrument_name(metric),
@@ -149,7 +158,8 @@ class OpenTelemetryMetrics(ClientMetrics):
     def on_batch_done(self, batch: BatchResult, *rest: object) -> None:
         """Count the records of a batch, and record its duration."""
         super().on_batch_done(batch, *rest)
-        attributes = _operation("send") | {CURRENT.operation_type: "send", CURRENT.destination: batch.topic}
+        attributes = _operation("send", system_of(batch.topic))
+        attributes |= {CURRENT.operation_type: "send", CURRENT.destination: batch.topic}
         if batch.error is not None:
             attributes[CURRENT.error_type] = error_type(batch.error)
         if not self._snapshots.is_closed:
@@ -170,7 +180,7 @@ class OpenTelemetryMetrics(ClientMetrics):
         """The processing of a batch has ended."""
         if (begun := self._begun.pop(id(records), None)) is None:
             return
-        attributes = _operation("process") | {CURRENT.destination: records.topic}
+        attributes = _operation("process", "kafka") | {CURRENT.destination: records.topic}
         if group_id:
             attributes[CURRENT.group] = group_id
         if isinstance(error, Exception):
@@ -226,8 +236,8 @@ def attribute_name(label: str) -> str:
     return _ATTRIBUTES.get(label, f"asyncgroup.{label}")
 
 
-def _operation(name: str) -> dict[str, str]:
-    return {CURRENT.system: "kafka", CURRENT.operation_name: name}
+def _operation(name: str, system: str) -> dict[str, str]:
+    return {CURRENT.system: system, CURRENT.operation_name: name}
 
 
 def _histogram(meter: Meter, name: str, bounds: tuple[float, ...]) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["CURRENT", "NAMES", "SCOPE", "SemanticNames"]
+__all__ = ["CURRENT", "NAMES", "SCOPE", "SemanticNames", "system_of"]
 
 SCOPE: Final = "asyncgroup"
 """The name of the instrumentation scope of tracers and meters."""
@@ -43,3 +43,8 @@ NAMES: Final = MappingProxyType({"1.44.0": SemanticNames("https://opentelemetry.
 
 CURRENT: Final = NAMES["1.44.0"]
 """The version that is written."""
+
+
+def system_of(topic: str) -> str:
+    """Return the value of `messaging.system` for a topic: complete names of Pulsar have a scheme, which Kafka's cannot have."""
+    return "pulsar" if "://" in topic else "kafka"
