@@ -116,7 +116,7 @@ class PulsarClient:
         )
 
     async def aclose(self) -> None:
-        """Close all connections. Safe to call twice."""
+        """Close all connections. Safe to call twice; runs to its end even if the caller is cancelled."""
         self._is_closed = True
         if self._core is not None:
             await self._core.aclose()

@@ -20,6 +20,7 @@ from asyncgroup.checks import (
 from asyncgroup.config import Connector
 from asyncgroup.config.client import MAX_SECONDS
 from asyncgroup.errors import ConfigError
+from asyncgroup.pulsar.wire.varint import is_encodable
 from asyncgroup.security import Tls
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _POSITIVE: Final[Rule] = ((lambda value: COUNT[0](value) and value > 0), "a whol
 
 
 def _text_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, str) and bool(value))
+    return value is None or (isinstance(value, str) and bool(value) and is_encodable(value))
 
 
 class KnownKeys:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 
 from asyncgroup.hooks import AttachRole, Hooks
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.pulsar.attach_reports import attach_reports
@@ -92,7 +93,10 @@ class ClientCore:
         return cls(service, config, context, hooks)
 
     async def aclose(self) -> None:
-        """End lookups and connections."""
+        """End lookups and connections. Safe to call twice; runs to its end even if the caller is cancelled."""
         self.is_closed = True
+        await wait_shielded(start_task(self._close(), name="close a client"))
+
+    async def _close(self) -> None:
         await self.lookup.aclose()
         await self.pool.aclose()

@@ -40,6 +40,7 @@ from asyncgroup.pulsar.wire.commands import (
     CommandMessage,
     CommandPing,
     CommandPong,
+    CommandProducer,
     FeatureFlags,
 )
 from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame
@@ -236,6 +237,8 @@ class PulsarConnection:
     def _send_request(self, number: int, make: Callable[[int], Command]) -> Command:
         try:
             command = make(number)
+            if type(command) is CommandProducer:
+                self._requests.allow_turns(number)
             frame = encode_frame(command)
             self.send(frame)
         except BaseException:

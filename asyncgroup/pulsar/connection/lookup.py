@@ -43,6 +43,9 @@ __all__ = ["BrokerOfTopic", "TopicLookup"]
 
 T = TypeVar("T")
 
+MAX_PARTITIONS: Final = 100_000
+"""Partitions of a topic; an answer with more is refused, as each of them has a producer or consumer here."""
+
 _FAILED: Final = 1  # of PARTITIONED_METADATA
 _NO_SLOT: Final = 0
 """Lookups share the first connection to a broker."""
@@ -243,7 +246,12 @@ class TopicLookup:
             raise PulsarServerError(
                 ServerError.UNKNOWN_ERROR, f"partitions of {topic}", "the answer gives no reason"
             )
-        return answer.partitions or 0
+        count = answer.partitions or 0
+        if count > MAX_PARTITIONS:
+            raise DecodeError(
+                f"{topic}: the broker names {count} partitions; at most {MAX_PARTITIONS} are used"
+            )
+        return count
 
     async def _ask_topics(
         self, namespace: str, pattern: str | None, retry: RetryLoop

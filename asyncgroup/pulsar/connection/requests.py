@@ -65,7 +65,7 @@ Answered = Callable[[Command | None, Exception | None], object]
 
 
 class _Waiting:
-    __slots__ = ("about", "deadline", "done", "name", "sent_at", "timeout")
+    __slots__ = ("about", "deadline", "done", "has_turns", "name", "sent_at", "timeout")
 
     def __init__(self, about: str, timeout: float | None, deadline: float, done: Answered) -> None:
         self.about = about
@@ -74,6 +74,7 @@ class _Waiting:
         self.done = done
         self.name = ""
         self.sent_at = 0.0  # loop time, with hooks only, as the name
+        self.has_turns = False
 
 
 class PendingRequests:
@@ -114,6 +115,10 @@ class PendingRequests:
         number = self.begin(about, timeout, partial(_settle, future))
         future.add_done_callback(partial(self._forget, number))
         return number, future
+
+    def allow_turns(self, number: int) -> None:
+        """A request is PRODUCER: before its answer the broker may say that it waits for its turn."""
+        self._waiting[number].has_turns = True
 
     def note_sent(self, number: int, name: str, now: float) -> None:
         """Keep the name and the time of a request that was written, for hooks."""
@@ -171,7 +176,7 @@ class PendingRequests:
         if waiting is None:
             self.late += 1
             return
-        if isinstance(answer, CommandProducerSuccess) and not answer.producer_ready:
+        if waiting.has_turns and isinstance(answer, CommandProducerSuccess) and not answer.producer_ready:
             waiting.deadline = (
                 inf  # the producer waits for its turn, without a limit: a second answer follows
             )

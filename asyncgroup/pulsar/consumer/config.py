@@ -19,6 +19,7 @@ from asyncgroup.checks import (
 )
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.varint import is_encodable
 
 __all__ = ["POSITIONS", "SUBSCRIPTION_TYPES", "PulsarConsumerConfig", "SubscriptionType"]
 
@@ -50,14 +51,14 @@ POSITIONS: Final = {"latest": 0, "earliest": 1}
 MAX_HASH: Final = 65_535
 
 _TEXT_OR_NONE: Final[Rule] = (
-    (lambda value: value is None or (isinstance(value, str) and bool(value))),
-    "None or a string, not empty",
+    (lambda value: value is None or (isinstance(value, str) and bool(value) and is_encodable(value))),
+    "None or a string, not empty, of Unicode text",
 )
 
 
 def _properties(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
+        isinstance(each, str) and is_encodable(each) for pair in value.items() for each in pair
     )
 
 
@@ -105,7 +106,7 @@ class PulsarConsumerConfig:
     - `properties`: of the consumer, shown in the topic's statistics. `subscription_properties`: of a new subscription.
     - `replicate_subscription_state`: whether the position is copied to the other clusters of the topic.
     - `start_paused`: ask for no messages before `resume`.
-    - `close_timeout`: how long `aclose` waits for the last acknowledgements.
+    - `close_timeout`: how long `aclose` waits for the last acknowledgements, and then for the broker's answer to its leaving.
     """
 
     consumer_name: str | None = None

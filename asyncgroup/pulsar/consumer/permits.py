@@ -13,7 +13,13 @@ A new connection begins with an empty account: the broker knows nothing of permi
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = ["PermitLedger"]
+
+MOST: Final = 0x7FFFFFFF
+"""Permits of one command: a broker reads a larger number as negative, and closes the connection
+(`Consumer.flowPermits`). The metadata of a batch that cannot be read may claim more messages."""
 
 
 class PermitLedger:
@@ -128,6 +134,7 @@ class PermitLedger:
             return 0
         if self._max_bytes is not None and self.bytes >= self._max_bytes:
             return 0
+        due = min(due, MOST)
         self.open += due
         self.granted += due
         return due

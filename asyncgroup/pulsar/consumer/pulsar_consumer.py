@@ -132,7 +132,9 @@ class PulsarConsumer:
         )
         self._subscribing = Subscribing(str(topic), subscription, kind, config, self.id)
         self._arrivals.start = self._subscribing.start
-        self._registration = Registration(core, self.name, topic, self.id, self._subscribe, self)
+        self._registration = Registration(
+            core, self.name, topic, self.id, self._subscribe, self, config.close_timeout
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._oldest_attachment = (
             0  # acknowledgements of messages of earlier ones do not count: there was a seek
@@ -350,7 +352,7 @@ class PulsarConsumer:
 
     def on_active_change(self, is_active: bool) -> None:
         """Called by the connection."""
-        if is_active == self.is_active:
+        if is_active == self.is_active or self.kind is not SubscriptionType.FAILOVER:
             return
         self.is_active = is_active
         if not is_active and self._connection is not None:

@@ -48,6 +48,7 @@ class Registration:
         consumer_id: int,
         subscribe: Callable[[int], Command],
         consumer: RegisteredConsumer,
+        close_timeout: float,
     ) -> None:
         self._core = core
         self._name = name
@@ -55,6 +56,7 @@ class Registration:
         self._subscribe = subscribe
         self._consumer = consumer
         self._timeout = core.config.operation_timeout
+        self._close_limit = max(1.0, min(close_timeout, self._timeout))
         self._connection: PulsarConnection | None = None
         self._reconnector = core.new_reconnector(name, topic, self, consumer.on_error, role="consumer")
         self._closes: set[asyncio.Future[Any]] = set()  # CLOSE_CONSUMER without an answer
@@ -158,13 +160,13 @@ class Registration:
                 await asyncio.wait(self._closes)
 
     def _close_at(self, connection: PulsarConnection) -> None:
-        """Send CLOSE_CONSUMER; `aclose` waits for the answer, however that is: the end of the connection does the same."""
+        """Send CLOSE_CONSUMER; `aclose` waits for the answer, however that is, for a while: the end of the connection does the same."""
         if connection.is_closed:
             return
         answer = connection.start_request(
             f"{self._name}: CLOSE_CONSUMER",
             lambda number: CommandCloseConsumer(consumer_id=self._id, request_id=number),
-            timeout=self._timeout,
+            timeout=self._close_limit,
         )
         self._closes.add(answer)
         answer.add_done_callback(self._closed)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
 from types import TracebackType
 from typing import Self
 
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
-from asyncgroup.escaping import escaping_logger
+from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.lifecycle import BackgroundTasks, copy_error, wait_shielded
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
@@ -26,6 +26,7 @@ from asyncgroup.pulsar.consumer.seeking import seek
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar.wire.varint import is_encodable
 
 __all__ = ["PulsarTopicConsumer"]
 
@@ -78,8 +79,8 @@ class PulsarTopicConsumer:
     ) -> None:
         """`core` returns what an open client shares."""
         config.check_type(kind)
-        if not isinstance(subscription, str) or not subscription:
-            raise ConfigError("subscription", subscription, "a string, not empty")
+        if not isinstance(subscription, str) or not subscription or not is_encodable(subscription):
+            raise ConfigError("subscription", subscription, "a string, not empty, of Unicode text")
         self._core_of = core
         self.topic = TopicName.parse(topic)
         self.subscription = subscription
@@ -96,8 +97,9 @@ class PulsarTopicConsumer:
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._is_open else "not open"
+        parts = len(self._parts)
         return (
-            f"<PulsarTopicConsumer {self.name}: {state}, {len(self._parts)} partitions, {self.queued} queued>"
+            f"<PulsarTopicConsumer {printable(self.name)}: {state}, {parts} partitions, {self.queued} queued>"
         )
 
     # --- life -----------------------------------------------------------------------------------------------------------
@@ -247,14 +249,16 @@ class PulsarTopicConsumer:
                 return message
             await self._wait(1)
 
-    async def __aiter__(self) -> AsyncIterator[PulsarMessage]:
-        """Yield messages until the consumer is closed."""
-        while True:
-            try:
-                message = await self.receive()
-            except ClosedError:
-                return
-            yield message
+    def __aiter__(self) -> Self:
+        """Iterate over messages until the consumer is closed. After a `break` or a cancellation it can go on."""
+        return self
+
+    async def __anext__(self) -> PulsarMessage:
+        """Return the next message, as `receive`. Raises StopAsyncIteration when the consumer is closed."""
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
 
     async def receive_batch(
         self, max_messages: int | None = None, max_bytes: int | None = 10 << 20, max_wait: float | None = 0.1

@@ -21,6 +21,7 @@ from asyncgroup.pulsar.config import KnownKeys
 from asyncgroup.pulsar.producer.routing import HASHINGS, ROUTINGS
 from asyncgroup.pulsar.wire.compression import COMPRESSIONS
 from asyncgroup.pulsar.wire.enums import ProducerAccessMode
+from asyncgroup.pulsar.wire.varint import is_encodable
 
 __all__ = ["ACCESS_MODES", "PulsarProducerConfig"]
 
@@ -30,8 +31,8 @@ ACCESS_MODES: Final = {mode.name.lower(): mode.value for mode in ProducerAccessM
 _KIB: Final = 1 << 10
 _INT64_MAX: Final = 2**63 - 1
 _TEXT_OR_NONE: Final[Rule] = (
-    (lambda value: value is None or (isinstance(value, str) and bool(value))),
-    "None or a string, not empty",
+    (lambda value: value is None or (isinstance(value, str) and bool(value) and is_encodable(value))),
+    "None or a string, not empty, of Unicode text",
 )
 _COUNT: Final[Rule] = ((lambda value: type(value) is int and value > 0), "a whole number, 1 or more")
 _COUNT_OR_NONE: Final[Rule] = (
@@ -42,7 +43,7 @@ _COUNT_OR_NONE: Final[Rule] = (
 
 def _properties(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
+        isinstance(each, str) and is_encodable(each) for pair in value.items() for each in pair
     )
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from asyncgroup.errors import ClosedError, ConfigError, DeliveryFailedError, UsageError
-from asyncgroup.escaping import escaping_logger
+from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
@@ -102,7 +102,8 @@ class PulsarProducer:
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._producers else "not open"
-        return f"<PulsarProducer of {self.topic} {self.name!r}: {state}, {self.pending_messages} messages pending>"
+        of = printable(str(self.topic))
+        return f"<PulsarProducer of {of} {self.name!r}: {state}, {self.pending_messages} messages pending>"
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire.checksum import crc32c
-from asyncgroup.pulsar.wire.varint import encode_text
+from asyncgroup.pulsar.wire.varint import encode_text, is_encodable
 
 __all__ = ["TopicName", "topics_hash"]
 
@@ -81,6 +81,8 @@ def _parse(text: str) -> TopicName:
         domain, rest = _DOMAINS[0], text
     if domain not in _DOMAINS:
         raise ConfigError("topic", text, f"a name with one of the domains {', '.join(_DOMAINS)}")
+    if not is_encodable(text):
+        raise ConfigError("topic", text, "Unicode text, without lone surrogates")
     parts = rest.split("/")
     if len(parts) == 1 and not separator:
         parts = ["public", "default", *parts]

@@ -10,6 +10,7 @@ __all__ = [
     "decode_pair",
     "decode_text",
     "encode_text",
+    "is_encodable",
     "put_int32",
     "put_int64",
     "put_uint32",
@@ -119,6 +120,15 @@ def skip_field(data: bytes | bytearray, at: int, end: int, tag: int) -> int:
 def encode_text(text: str) -> bytes:
     """Return the bytes of a string; lone surrogates become the bytes that they were made of."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a string can be sent: it has no lone surrogates but those of `decode_text`."""
+    try:
+        encode_text(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def decode_text(data: bytes | bytearray) -> str:
