@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.hooks import Hooks
+from asyncgroup.hooks import Hooks, with_default_hooks
 from asyncgroup.interceptor import PRODUCER_METHODS, check_interceptors, listeners
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.pulsar.wire.message_id import MessageId
@@ -58,7 +58,12 @@ class PulsarInterceptors:
 
     def __init__(self, chain: Iterable[PulsarInterceptor]) -> None:
         """Raises ConfigError unless all are interceptors."""
-        self._chain = check_interceptors(chain, PRODUCER_METHODS)
+        given = check_interceptors(chain, PRODUCER_METHODS)
+        self._chain = tuple(
+            each
+            for each in with_default_hooks(given)
+            if each in given or any(hasattr(each, method) for method in PRODUCER_METHODS)
+        )
         self._on_send = listeners(self._chain, "on_send", PRODUCER_METHODS)
         self._on_acknowledgement = listeners(self._chain, "on_acknowledgement", PRODUCER_METHODS)
         self._logged: set[tuple[int, str, type]] = set()  # (number, method, type of the failure)

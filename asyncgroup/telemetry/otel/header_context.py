@@ -1,4 +1,4 @@
-"""Trace context in record headers: read and written with OpenTelemetry's propagators, by default `traceparent` (W3C).
+"""Trace context in record headers, and in the properties of Pulsar: read and written with OpenTelemetry's propagators, by default `traceparent` (W3C).
 
 Headers come from any program: what cannot be read as a context counts as none, and is never an error.
 """
@@ -6,7 +6,7 @@ Headers come from any program: what cannot be read as a context counts as none, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from opentelemetry import propagate
@@ -72,10 +72,25 @@ class HeaderContext:
         kept += [(name, value.encode()) for name, value in carrier.items()]
         return kept, self.key_of(kept)
 
+    def inject_properties(self, properties: Mapping[str, str], span: Span) -> tuple[dict[str, str], bytes]:
+        """Return the properties of a message of Pulsar with the context of `span`, and their key, as `inject` does."""
+        propagator = self._propagator or propagate.get_global_textmap()
+        carrier: dict[str, str] = {}
+        propagator.inject(carrier, set_span_in_context(span))
+        fields = propagator.fields
+        kept = {name: text for name, text in properties.items() if name not in fields} | carrier
+        return kept, self.key_of_properties(kept)
+
     def key_of(self, headers: Iterable[Header]) -> bytes:
         """Return the values of the headers with a context: they differ for each span."""
         fields = (self._propagator or propagate.get_global_textmap()).fields
         return b"|".join(header[1] or b"" for header in headers if header[0] in fields)
+
+    def key_of_properties(self, properties: Mapping[str, str]) -> bytes:
+        """Return `key_of` for properties."""
+        return self.key_of(
+            (name, text.encode("utf-8", "surrogateescape")) for name, text in properties.items()
+        )
 
 
 class _HeaderGetter:

@@ -27,6 +27,8 @@ class SemanticNames:
     destination: str = "messaging.destination.name"
     partition: str = "messaging.destination.partition.id"
     group: str = "messaging.consumer.group.name"
+    subscription: str = "messaging.destination.subscription.name"
+    message_id: str = "messaging.message.id"
     batch_count: str = "messaging.batch.message_count"
     offset: str = "messaging.kafka.offset"
     tombstone: str = "messaging.kafka.message.tombstone"

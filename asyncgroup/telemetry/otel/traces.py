@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
@@ -30,10 +30,18 @@ from asyncgroup.model import Batch, Record, RecordMetadata
 from asyncgroup.telemetry.otel.current_span import make_current, outer_context, take_back
 from asyncgroup.telemetry.otel.header_context import HeaderContext
 from asyncgroup.telemetry.otel.semantic_names import CURRENT, SCOPE
+from asyncgroup.telemetry.otel.span_attributes import (
+    Attributes,
+    batch_attributes,
+    record_attributes,
+    record_key,
+    result_attributes,
+    send_attributes,
+)
 from asyncgroup.version import __version__
-from asyncgroup.workqueue.copies import origin
 
 if TYPE_CHECKING:
+    from asyncgroup.pulsar import MessageId, PulsarProducerRecord
     from asyncgroup.workqueue.delivery import Delivery
 
 __all__ = ["ATTEMPT", "MAX_LINKS", "OUTCOME", "OpenTelemetryTraces"]
@@ -47,6 +55,8 @@ ATTEMPT: Final = "asyncgroup.delivery.attempt"
 OUTCOME: Final = "asyncgroup.delivery.outcome"
 """The attribute with the outcome of a delivery, see `Hook.on_delivery_end`."""
 
+Sent = TypeVar("Sent", ProducerRecord, "PulsarProducerRecord")
+
 _MOST_OPEN: Final = 100_000
 """Spans of sends that are kept until their acknowledgement. An interceptor that drops headers makes a send's span lost."""
 
@@ -59,19 +69,6 @@ _FAILURES: Final = frozenset({"expired", "dead letter"})
 _AGAIN: Final = frozenset({"nacked", "retry", "expired", "released"})
 """Outcomes after which the record is delivered again."""
 
-Attributes: TypeAlias = dict[str, str | int | bool]
-
-_SEND: Final[Attributes] = {
-    CURRENT.system: "kafka",
-    CURRENT.operation_name: "send",
-    CURRENT.operation_type: "send",
-}
-_PROCESS: Final[Attributes] = {
-    CURRENT.system: "kafka",
-    CURRENT.operation_name: "process",
-    CURRENT.operation_type: "process",
-}
-
 
 class OpenTelemetryTraces:
     """A hook and an interceptor that makes spans: `hooks=[traces]` of groups, consumers and queues, `interceptors=[traces]` of
@@ -80,9 +77,10 @@ class OpenTelemetryTraces:
         traces = OpenTelemetryTraces()
         ConsumerGroup("localhost:9092", "billing", hooks=[traces])
         Producer("localhost:9092", interceptors=[traces])
+        PulsarProducer("pulsar://localhost:6650", "orders", interceptors=[traces])
 
     - `send TOPIC`: from `send` to the acknowledgement. The record's headers get its context (`traceparent`) only if the span is
-      recorded.
+      recorded; of Pulsar its properties.
     - `process TOPIC`: from the delivery of a record until its reader asks for the next one. Its parent is the span of the send,
       by the record's headers; without one it is the span in which the loop runs. It is current in the body of the loop.
     - A batch of `batches()` is one such span, with links to the sends of its records, `max_links` at most.
@@ -127,18 +125,16 @@ class OpenTelemetryTraces:
 
     # --- sends ----------------------------------------------------------------------------------------------------------
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+    def on_send(self, record: Sent) -> Sent | None:
         """Begin the span of a send; return the record with its context, or None if it is not recorded."""
         if not self.is_recording:
             return None
-        attributes = _SEND | {CURRENT.destination: record.topic}
-        if record.value is None:
-            attributes[CURRENT.tombstone] = True
+        attributes = send_attributes(record)
         span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes)
         if not span.is_recording():
             return None
         try:
-            headers, key = self._headers.inject(record.headers, span)
+            sent, key = self._with_context(record, span)
         except Exception as error:
             # headers that are not valid: the producer refuses them next, with its own error
             _end(span, error)
@@ -146,18 +142,32 @@ class OpenTelemetryTraces:
         self._sends[key] = span
         if len(self._sends) > _MOST_OPEN:
             self._sends.popitem(last=False)[1].end()
-        return record._replace(headers=headers)
+        return sent
+
+    def _with_context(self, record: Sent, span: Span) -> tuple[Sent, bytes]:
+        """Return the record with the context of `span`, and the key of its span."""
+        if isinstance(record, ProducerRecord):
+            headers, key = self._headers.inject(record.headers, span)
+            return record._replace(headers=headers), key
+        properties, key = self._headers.inject_properties(record.properties or {}, span)
+        return record._replace(properties=properties), key
+
+    def _key_of(self, record: ProducerRecord | PulsarProducerRecord) -> bytes:
+        if isinstance(record, ProducerRecord):
+            return self._headers.key_of(record.headers)
+        return self._headers.key_of_properties(record.properties or {})
 
     def on_acknowledgement(
-        self, record: ProducerRecord, metadata: RecordMetadata | None, error: Exception | None
+        self,
+        record: ProducerRecord | PulsarProducerRecord,
+        metadata: RecordMetadata | MessageId | None,
+        error: Exception | None,
     ) -> None:
         """End the span of a send."""
-        if not self._sends or (span := self._sends.pop(self._headers.key_of(record.headers), None)) is None:
+        if not self._sends or (span := self._sends.pop(self._key_of(record), None)) is None:
             return
         if metadata is not None:
-            span.set_attribute(CURRENT.partition, str(metadata.partition))
-            if metadata.offset >= 0:  # -1 with acks=0
-                span.set_attribute(CURRENT.offset, metadata.offset)
+            span.set_attributes(result_attributes(metadata))
         _end(span, error)
 
     # --- processing -------------------------------------------------------------------------------------------------------
@@ -171,7 +181,7 @@ class OpenTelemetryTraces:
         if not self.is_recording:
             return
         if isinstance(records, Record):
-            self._begin(records, records, _attributes(records, group_id))
+            self._begin(records, records, record_attributes(records, group_id))
         else:
             self._begin_batch(group_id, records)
 
@@ -190,13 +200,7 @@ class OpenTelemetryTraces:
 
     def _begin_batch(self, group_id: str, batch: Batch) -> None:
         """Begin a span in the program's own trace: a batch has records of many."""
-        attributes: Attributes = _PROCESS | {
-            CURRENT.destination: batch.topic,
-            CURRENT.partition: str(batch.partition),
-            CURRENT.batch_count: len(batch),
-        }
-        if group_id:
-            attributes[CURRENT.group] = group_id
+        attributes = batch_attributes(batch, group_id)
         self._start(batch, batch.topic, outer_context(), attributes, self._links(batch))
 
     def _links(self, batch: Batch) -> list[Link]:
@@ -227,10 +231,10 @@ class OpenTelemetryTraces:
         """Begin the span of a delivery, and make it current."""
         if not self.is_recording:
             return
-        attributes = _attributes(delivery.record, delivery.group_id)
+        attributes = record_attributes(delivery.record, delivery.group_id)
         attributes[ATTEMPT] = delivery.attempt
         links = []
-        if delivery.attempt > 1 and (former := self._attempts.get(_record_key(delivery))) is not None:
+        if delivery.attempt > 1 and (former := self._attempts.get(record_key(delivery))) is not None:
             links.append(Link(former))
         self._begin(delivery, delivery.record, attributes, links)
 
@@ -251,31 +255,11 @@ class OpenTelemetryTraces:
     def _note_attempt(self, delivery: Delivery, outcome: DeliveryOutcome, span: Span) -> None:
         """Remember the attempt if the record is delivered again, else forget those before it."""
         if outcome in _AGAIN:
-            self._attempts[_record_key(delivery)] = span.get_span_context()
+            self._attempts[record_key(delivery)] = span.get_span_context()
             if len(self._attempts) > _MOST_ATTEMPTS:
                 self._attempts.popitem(last=False)
         elif delivery.attempt > 1:
-            self._attempts.pop(_record_key(delivery), None)
-
-
-def _attributes(record: Record, group_id: str) -> Attributes:
-    attributes: Attributes = _PROCESS | {
-        CURRENT.destination: record.topic,
-        CURRENT.partition: str(record.partition),
-        CURRENT.offset: record.offset,
-    }
-    if group_id:
-        attributes[CURRENT.group] = group_id
-    if record.value is None:
-        attributes[CURRENT.tombstone] = True
-    return attributes
-
-
-def _record_key(delivery: Delivery) -> tuple[object, ...]:
-    """Return what the deliveries of a record have in common, those of its copies in the retry topic included."""
-    record = delivery.record
-    first = origin(record) or (record.topic, record.partition, record.offset)
-    return delivery.group_id, *first
+            self._attempts.pop(record_key(delivery), None)
 
 
 def _end(span: Span, error: BaseException | None) -> None:
