@@ -50,7 +50,9 @@ class StartPosition(NamedTuple):
 
     @classmethod
     def at(cls, message: MessageId, *, inclusive: bool) -> StartPosition:
-        """Return the position at a message, or after it."""
+        """Return the position at a message, or after it; of a value in chunks at its first chunk, or after its last one."""
+        if inclusive and (first := message.first_chunk_id) is not None:
+            message = first
         index = max(message.batch_index, 0)
         if not inclusive:
             index = AFTER_ALL if message.batch_index < 0 else message.batch_index + 1
@@ -123,6 +125,9 @@ class Arrivals:
         except EntryError as error:
             return Arrived(charged, _NONE, error=error, bad_id=entry.id)
         if whole is None:
+            return Arrived(charged, _NONE)
+        if self._unwanted(whole) is None:  # not before: chunks of other values may be between its own
+            self._chunks.acks += whole.chunk_ids
             return Arrived(charged, _NONE)
         self._unacked.add_chunks(whole.chunk_ids)
         return Arrived(charged, self._messages(whole, 1))

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.pulsar.wire.compression import decompress_body
 from asyncgroup.pulsar.wire.entry import DECOMPRESSION_ERROR, Entry, EntryError, ValidationError
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import ChunkMessageId, MessageId
 
 __all__ = ["AssembledEntry", "ChunkAssembly", "ChunkAssemblyLimits", "IncompleteValue"]
 
@@ -62,7 +62,7 @@ class AssembledEntry(Entry):
 
     def __init__(self, last: Entry, chunk_ids: list[MessageId], body: bytes) -> None:
         # not of a command: the last chunk has all there is
-        self.id = last.id
+        self.id = ChunkMessageId(last.id, chunk_ids[0])
         self.epoch = last.epoch
         self.redelivery_count = last.redelivery_count
         self.metadata = last.metadata

@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.model import Header, Record
-from asyncgroup.pulsar.consumer.chunk_assembly import AssembledEntry
 from asyncgroup.pulsar.wire.entry import Entry, EntryMessage
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import BatchMessageId, MessageId
 
 __all__ = ["PulsarMessage"]
+
+
+_new_id: Final = tuple.__new__
+"""Creates a BatchMessageId with one call less than its class: it is created for each acknowledgement."""
 
 
 class PulsarMessage(Record):
@@ -97,8 +100,12 @@ class PulsarMessage(Record):
     def message_id(self) -> MessageId:
         """Its id: ledger, entry, partition and index in a batch."""
         entry = self.entry
-        found = entry.id
-        return found if entry.bounds is None else MessageId(found[0], found[1], found[2], self.index)
+        whole = entry.id
+        if entry.bounds is None:
+            return whole
+        found = _new_id(BatchMessageId, (whole[0], whole[1], whole[2], self.index))
+        found.batch_size = entry.count
+        return found
 
     @property
     def size(self) -> int:
@@ -143,8 +150,7 @@ class PulsarMessage(Record):
     @property
     def first_chunk_id(self) -> MessageId | None:
         """Of a value that was put together from chunks the id of the first one, to seek to; None otherwise."""
-        entry = self.entry
-        return entry.chunk_ids[0] if isinstance(entry, AssembledEntry) else None
+        return self.entry.id.first_chunk_id
 
 
 def _restore(topic: str, entry: Entry, index: int, offset: int, attachment: int) -> PulsarMessage:

@@ -26,7 +26,7 @@ async def seek(
     ConfigError for another target.
     """
     start = start_of(target, inclusive=inclusive)
-    id_or_time = target.first_chunk_id or target.message_id if isinstance(target, PulsarMessage) else target
+    id_or_time = target.message_id if isinstance(target, PulsarMessage) else target
     is_sent = is_moved = False
 
     def command(request_id: int) -> CommandSeek:
@@ -53,9 +53,6 @@ async def seek(
 def start_of(target: MessageId | PulsarMessage | int, *, inclusive: bool) -> StartPosition | None:
     """Return the first message that is wanted; None if the broker's position says it. Raises ConfigError."""
     if isinstance(target, PulsarMessage):
-        first = target.first_chunk_id
-        if first is not None and inclusive:
-            return StartPosition.at(first, inclusive=True)
         return StartPosition.at(target.message_id, inclusive=inclusive)
     if isinstance(target, MessageId):
         return (
@@ -78,6 +75,7 @@ async def _last_entry(consumer: PulsarConsumer) -> EntryKey:
 
 def _command(consumer_id: int, request_id: int, target: MessageId | int) -> CommandSeek:
     if isinstance(target, MessageId):
-        whole = MessageId(target.ledger_id, target.entry_id)
+        first = target.first_chunk_id or target  # as in ConsumerImpl.seekAsync
+        whole = MessageId(first.ledger_id, first.entry_id)
         return CommandSeek(consumer_id=consumer_id, request_id=request_id, message_id=whole.data())
     return CommandSeek(consumer_id=consumer_id, request_id=request_id, message_publish_time=target)

@@ -19,10 +19,11 @@ from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver
 from asyncgroup.pulsar.producer.pending_messages import PendingMessages, PendingSend, ReceiptMatch
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.wire.commands import CommandSendReceipt
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import BatchMessageId, ChunkMessageId, MessageId
 
 __all__ = ["FrameWriter", "SendQueue"]
 
+_new_id: Final = tuple.__new__
 _ALL_BITS: Final = (1 << 64) - 1
 _DUPLICATE: Final = MessageId(-1, -1)
 
@@ -69,6 +70,8 @@ class SendQueue:
         self._max_batch_size = max_batch_size
         self._by_key = by_key
         self._reports = reports
+        self._first_chunk: tuple[int, MessageId] = -1, _DUPLICATE
+        """The number and the id of the first chunk that was stored last."""
 
     def __repr__(self) -> str:
         state = "registered" if self.writer is not None else "not registered"
@@ -165,6 +168,8 @@ class SendQueue:
         self.ids.store(send.highest_sequence_id)
         if send.receivers:
             self._deliver(send, self._message_id(receipt))
+        elif not send.chunk:
+            self._first_chunk = send.number, self._message_id(receipt)
         self._on_done(send.count, send.size, 0, None)
         if self._reports is not None:
             self._reports.done(send, None)
@@ -187,12 +192,23 @@ class SendQueue:
         if not send.is_batch:
             (receiver,) = send.receivers
             if receiver is not None and not receiver.done():
-                receiver.set_result(message_id)
+                receiver.set_result(message_id if send.chunks == 1 else self._value_id(send, message_id))
             return
         ledger, entry, partition, _ = message_id
+        size = len(send.receivers)
         for index, receiver in enumerate(send.receivers):
             if receiver is not None and not receiver.done():
-                receiver.set_result(MessageId(ledger, entry, partition, index))
+                # not by the class, which would be one call more for each message
+                found = _new_id(BatchMessageId, (ledger, entry, partition, index))
+                found.batch_size = size
+                receiver.set_result(found)
+
+    def _value_id(self, last_chunk: PendingSend, last: MessageId) -> MessageId:
+        """Return the id of a value in chunks from that of its last one."""
+        number, first = self._first_chunk
+        if number != last_chunk.number - last_chunk.chunk or _DUPLICATE[:2] in (first[:2], last[:2]):
+            return last  # the broker did not store the value now
+        return ChunkMessageId(last, first)
 
     # --- connections ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from asyncgroup.pulsar.wire.commands import CommandMessage
 from asyncgroup.pulsar.wire.compression import decompress_body
 from asyncgroup.pulsar.wire.frames import payload_bounds
 from asyncgroup.pulsar.wire.keys import decode_key
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import BatchMessageId, MessageId
 from asyncgroup.pulsar.wire.metadata import (
     BrokerEntryMetadata,
     MessageMetadata,
@@ -135,7 +135,7 @@ class EntryMessage:
         whole = entry.id
         if entry.bounds is None:
             return whole
-        return MessageId(whole.ledger_id, whole.entry_id, whole.partition, self.index)
+        return BatchMessageId(whole.ledger_id, whole.entry_id, whole.partition, self.index, entry.count)
 
     @property
     def own(self) -> SingleMessageMetadata | MessageMetadata:

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple, Self
 from asyncgroup.errors import ConfigError, DecodeError
 from asyncgroup.pulsar.wire.commands import MessageIdData
 
-__all__ = ["EARLIEST", "LATEST", "MessageId"]
+__all__ = ["EARLIEST", "LATEST", "BatchMessageId", "ChunkMessageId", "MessageId"]
 
+_new: Final = tuple.__new__
 _SIGN: Final = 1 << 63
 _TEXT: Final = re.compile(r"(-?[0-9]{1,19}):(-?[0-9]{1,19}):(-?[0-9]{1,10})(?::(-?[0-9]{1,10}))?")
 _LIMITS: Final = (_SIGN, _SIGN, 1 << 31, 1 << 31)
@@ -19,13 +20,26 @@ class MessageId(NamedTuple):
     """The place of a message: the ledger, the entry in it, the partition of the topic and the index in the entry's batch.
 
     Ids of one partition sort in the order of the messages. `partition` is -1 in a topic without partitions, `batch_index`
-    -1 for a message that is no part of a batch. `str()` is Pulsar's text form, `bytes()` the form that all clients store.
+    -1 for a message that is no part of a batch. `str()` is Pulsar's text form, of a value in chunks that of its last chunk.
+
+    `bytes()` is the form that all clients store. It also has `batch_size` and `first_chunk_id`, if they are known; in
+    comparisons these do not count.
     """
 
     ledger_id: int
     entry_id: int
     partition: int = -1
     batch_index: int = -1
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of messages in its batch; None without a batch, and if it is not known, as after `parse`."""
+        return None
+
+    @property
+    def first_chunk_id(self) -> MessageId | None:
+        """The id of the first chunk of its value; None without chunks, and if it is not known, as after `parse`."""
+        return None
 
     def __str__(self) -> str:
         text = f"{self.ledger_id}:{self.entry_id}:{self.partition}"
@@ -46,12 +60,16 @@ class MessageId(NamedTuple):
         return cls(*numbers)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return the id that `bytes()` of one, or another client, has stored; of a message in chunks the last one's.
-
-        Raises DecodeError.
-        """
-        return cls.of(MessageIdData.decode(data))
+    def from_bytes(cls, data: bytes) -> MessageId:
+        """Return the id that `bytes()` of one, or another client, has stored. Raises DecodeError."""
+        stored = MessageIdData.decode(data)
+        found, size = MessageId.of(stored), stored.batch_size
+        if found.batch_index >= 0:
+            # Java's clients write the size 0 if they do not know it
+            return found if size is None or size <= found.batch_index else BatchMessageId(*found, size)
+        if stored.first_chunk_message_id is not None:
+            return ChunkMessageId(found, MessageId.of(stored.first_chunk_message_id))
+        return found
 
     @classmethod
     def of(cls, data: MessageIdData, partition: int | None = None) -> Self:
@@ -73,6 +91,50 @@ class MessageId(NamedTuple):
             partition=self.partition,
             batch_index=self.batch_index,
         )
+
+
+class BatchMessageId(MessageId):
+    """The id of a message in a batch whose size is known (Java's `BatchMessageIdImpl`).
+
+    Without the size, Java's clients acknowledge the whole batch by an id that they have read from `bytes()`.
+    """
+
+    batch_size: int = 0  # in place of the property
+
+    # where each message gets one, `tuple.__new__` saves this call
+    def __new__(
+        cls, ledger_id: int, entry_id: int, partition: int, batch_index: int, batch_size: int
+    ) -> Self:
+        found = _new(cls, (ledger_id, entry_id, partition, batch_index))
+        found.batch_size = batch_size
+        return found
+
+    def __bytes__(self) -> bytes:
+        data = self.data()
+        data.batch_size = self.batch_size
+        return data.encode()
+
+    def __getnewargs__(self) -> tuple[int, int, int, int, int]:
+        return (*self, self.batch_size)
+
+
+class ChunkMessageId(MessageId):
+    """The id of a value in chunks: that of its last chunk, and the first one's (Java's `ChunkMessageIdImpl`)."""
+
+    first_chunk_id: MessageId = MessageId(-1, -1)  # in place of the property
+
+    def __new__(cls, last: MessageId, first: MessageId) -> Self:
+        found = _new(cls, last)
+        found.first_chunk_id = first
+        return found
+
+    def __bytes__(self) -> bytes:
+        data = self.data()
+        data.first_chunk_message_id = self.first_chunk_id.data()
+        return data.encode()
+
+    def __getnewargs__(self) -> tuple[MessageId, MessageId]:
+        return MessageId(*self), self.first_chunk_id
 
 
 EARLIEST: Final = MessageId(-1, -1)

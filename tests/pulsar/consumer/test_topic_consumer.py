@@ -431,6 +431,54 @@ async def test_seek(broker: Broker, kind: str, *, holds: bool) -> None:
         assert (await consumer.receive()).value == b"new"
 
 
+def add_chunks(broker: Broker, *parts: tuple[str, int, bytes]) -> None:
+    """Store chunks of values with two chunks each: uuid, number and bytes."""
+    for uuid, number, part in parts:
+        broker.add(
+            "t", part, uuid=uuid, chunk_id=number, num_chunks_from_msg=2, total_chunk_msg_size=4, uncompressed_size=4
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["message", "id", "bytes"])
+async def test_a_seek_to_a_value_in_chunks(broker: Broker, form: str) -> None:
+    """Its id has that of its first chunk; a value whose chunks are between its own is not lost."""
+    add_chunks(broker, ("a", 0, b"a0"), ("b", 0, b"b0"), ("a", 1, b"a1"), ("b", 1, b"b1"))
+    async with consuming(broker) as consumer:
+        found = await receive(consumer, 2)
+        assert values(found) == [b"a0a1", b"b0b1"]
+        target: Any = found[0]
+        if form != "message":
+            target = found[0].message_id
+            assert target == MessageId(1, 2)
+        if form == "bytes":
+            target = MessageId.from_bytes(bytes(target))
+        await consumer.seek(LATEST)
+        await consumer.seek(target)
+        assert values(await receive(consumer, 2)) == [b"a0a1", b"b0b1"]
+        await consumer.seek(LATEST)
+        await consumer.seek(target, inclusive=False)
+        [after] = await receive(consumer, 1)
+        assert after.value == b"b0b1"
+        consumer.ack(after)
+        assert await nothing_arrives(consumer)
+    assert broker.subscription("t").acked == {0, 1, 2, 3}
+
+
+async def test_a_subscription_that_is_not_durable_continues_at_the_first_chunk(broker: Broker) -> None:
+    add_chunks(broker, ("a", 0, b"a0"), ("a", 1, b"a1"), ("b", 0, b"b0"), ("b", 1, b"b1"))
+    async with consuming(broker, "exclusive", durable=False) as consumer:
+        await asyncio.sleep(1)
+        assert consumer.queued == 2
+        broker.cut()
+        first, second = await receive(consumer, 2)
+        assert values([first, second]) == [b"a0a1", b"b0b1"]
+        broker.cut()
+        assert await nothing_arrives(consumer)
+    config = {"durable": False, "initial_position": second.message_id}
+    async with consuming(broker, "exclusive", start_inclusive=True, **config) as consumer:
+        assert values(await receive(consumer, 1)) == [b"b0b1"]
+
+
 async def test_a_seek_that_loses_its_connection_is_repeated(broker: Broker) -> None:
     broker.add("t", b"0")
     async with consuming(broker) as consumer:

@@ -95,6 +95,13 @@ async def test_full_batches_are_sent_at_once(broker: Broker) -> None:
         assert [entry.count for entry in broker.entries["orders"]] == [10, 10, 5]
 
 
+async def test_ids_of_a_batch_know_its_size(broker: Broker) -> None:
+    async with producer(broker, batching_max_messages=3) as sends:
+        ids = await asyncio.gather(*(sends.send(b"v") for _ in range(3)))
+    assert ids == [MessageId(1, 0, -1, index) for index in range(3)]
+    assert [each.batch_size for each in ids] == [3, 3, 3]
+
+
 async def test_without_batches_each_message_is_an_entry(broker: Broker) -> None:
     async with producer(broker, batching=False) as sends:
         ids = await asyncio.gather(*(sends.send(b"v") for _ in range(3)))
@@ -114,8 +121,10 @@ async def test_a_batch_for_each_key(broker: Broker) -> None:
 async def test_chunks(broker: Broker) -> None:
     broker.max_message_size = 1000
     async with producer(broker, chunking=True) as sends:
-        assert await sends.send(bytes(3000)) == MessageId(1, 3)
-        assert await sends.send(b"small") == MessageId(1, 4)
+        found = await sends.send(bytes(3000))
+        assert (found, found.first_chunk_id) == (MessageId(1, 3), MessageId(1, 0))
+        small = await sends.send(b"small")
+        assert (small, small.first_chunk_id) == (MessageId(1, 4), None)
     chunks = broker.entries["orders"][:4]
     assert [entry.metadata.chunk_id for entry in chunks] == [0, 1, 2, 3]
     assert b"".join(entry.body for entry in chunks) == bytes(3000)

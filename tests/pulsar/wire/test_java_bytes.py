@@ -37,10 +37,14 @@ def test_compressions(name: str, body: bytes, compressed: str) -> None:
 @pytest.mark.parametrize(("data", "text"), java.IDS)
 def test_serialized_ids(data: str, text: str) -> None:
     found = MessageId.from_bytes(bytes.fromhex(data))
-    *_, last = text.split(";")
+    *first, last = text.split(";")
     assert str(found) == last
     assert MessageId.parse(last) == found
     assert MessageId.from_bytes(bytes(found)) == found
+    assert [str(found.first_chunk_id)] == (first or ["None"])
+    assert found.batch_size == (10 if "300a" in data else None)
+    # Java's client writes a size of 0 without a batch, which it reads as none
+    assert bytes(found).hex() == data.replace("3000", "").replace("3a09", "3a07")
 
 
 def test_the_first_and_the_last_id() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
+import pulsar
 import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import ConfigError, DecodeError
 from asyncgroup.pulsar.wire.commands import MessageIdData
-from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, BatchMessageId, ChunkMessageId, MessageId
 from tests.pulsar.wire.strategies import drawn, signed
 
 IDS = st.builds(MessageId, signed(64), signed(64), signed(32), st.integers(-1, (1 << 31) - 1))
@@ -20,6 +24,59 @@ def test_text_bytes_and_the_part_of_a_command_are_the_id(found: MessageId) -> No
     assert MessageId.from_bytes(bytes(found)) == found
     assert MessageId.of(found.data()) == found
     assert MessageId.of(MessageIdData.decode(found.data().encode())) == found
+
+
+BATCHES = st.integers(1, 2000).flatmap(
+    lambda size: st.builds(
+        BatchMessageId, signed(64), signed(64), signed(32), st.integers(0, size - 1), st.just(size)
+    )
+)
+CHUNKS = st.builds(
+    lambda first, last: ChunkMessageId(MessageId(*last), MessageId(*first)),
+    st.tuples(signed(64), signed(64), signed(32)),
+    st.tuples(signed(64), signed(64), signed(32)),
+)
+
+
+@given(st.one_of(BATCHES, CHUNKS))
+@drawn(300)
+def test_bytes_have_the_size_of_a_batch_and_the_first_chunk(found: MessageId) -> None:
+    plain = MessageId(*found)
+    assert (found, hash(found), str(found), found.data()) == (plain, hash(plain), str(plain), plain.data())
+    for same in (
+        MessageId.from_bytes(bytes(found)),
+        copy.copy(found),
+        copy.deepcopy(found),
+        pickle.loads(pickle.dumps(found)),
+    ):
+        assert same == found
+        assert type(same) is type(found)
+        assert (same.batch_size, same.first_chunk_id) == (found.batch_size, found.first_chunk_id)
+    assert (plain.batch_size, plain.first_chunk_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        MessageId(1, 2),
+        MessageId(1, 2, 3),
+        BatchMessageId(1, 2, -1, 0, 1),
+        BatchMessageId(1, 2, 3, 4, 700),
+        ChunkMessageId(MessageId(1, 20), MessageId(1, 2)),
+        ChunkMessageId(MessageId(1, 20, 3), MessageId(1, 2, 3)),
+    ],
+)
+def test_the_c_plus_plus_client_stores_the_same_bytes(found: MessageId) -> None:
+    theirs = pulsar.MessageId.deserialize(bytes(found))
+    assert (theirs.ledger_id(), theirs.entry_id(), theirs.partition(), theirs.batch_index()) == found
+    assert theirs.serialize() == bytes(found)
+
+
+def test_a_size_that_is_no_size_is_left_out() -> None:
+    """Java's clients write 0 if they do not know it."""
+    for size in (0, 5, -1):
+        data = MessageIdData(ledger_id=1, entry_id=2, batch_index=5, batch_size=size)
+        assert MessageId.from_bytes(data.encode()).batch_size is None
 
 
 def test_ids_sort_in_the_order_of_messages() -> None:
