@@ -95,7 +95,8 @@ class PulsarConsumerConfig:
     - `read_compacted`: read the newest message of each key only, of a topic that is compacted.
     - `receiver_queue_size`: messages of a partition that wait for `receive`. 0 asks the broker for a message when a task waits
       for it. `max_total_receiver_queue_size` is the limit for all partitions together.
-    - `receiver_queue_bytes`: of one partition; about, since the broker counts messages. None for no limit.
+    - `receiver_queue_bytes`: of all partitions together, of which each has its part, and one batch at least; about, since the
+      broker counts messages. None for no limit.
     - `ack_group_time`, `ack_group_size`: acknowledgements are sent together, after this time or number; 0 sends each at once.
     - `index_acks`: acknowledge the messages of a batch one by one (`acknowledgmentAtBatchIndexLevelEnabled` of the broker);
       otherwise a batch when all of its messages are acknowledged.

@@ -75,6 +75,11 @@ class PermitLedger:
         self.dropped = 0
         """Messages of this connection that the broker charged, and that are not to be delivered."""
 
+    def share(self, size: int, max_bytes: int | None) -> None:
+        """Change the limits; permits that the broker has beyond them are used up, and no others granted before."""
+        self.size = size
+        self._max_bytes = max_bytes
+
     def connect(self, largest: int = 0) -> None:
         """The consumer is registered on a new connection: an empty account, and an empty queue."""
         self._open_account()

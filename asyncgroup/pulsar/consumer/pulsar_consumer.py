@@ -324,6 +324,11 @@ class PulsarConsumer:
         self._flow()
         return message
 
+    def set_limits(self, queue_size: int, max_bytes: int | None) -> None:
+        """Change the size of the queue, as when the partitions of a topic share one and there are more."""
+        self.permits.share(queue_size, max_bytes)
+        self._flow()
+
     def return_permits(self, messages: Iterable[PulsarMessage]) -> None:
         """Messages that were taken with `keeps_permits` have made room; those of an earlier attachment took none."""
         for message in messages:

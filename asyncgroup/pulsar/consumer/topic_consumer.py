@@ -135,8 +135,9 @@ class PulsarTopicConsumer:
         return [self.topic.of_partition(number) for number in range(count) if number not in self._parts]
 
     async def _add(self, core: ClientCore, topics: list[TopicName], config: PulsarConsumerConfig) -> None:
-        total = len(self._parts) + len(topics)
-        size = min(config.receiver_queue_size, config.max_total_receiver_queue_size // total)
+        size, max_bytes = self._share(len(self._parts) + len(topics))
+        for part in self._parts.values():
+            part.consumer.set_limits(size, max_bytes)
         for topic in topics:
             part = _Part(self)
             part.consumer = PulsarConsumer(
@@ -146,8 +147,9 @@ class PulsarTopicConsumer:
                 self.kind,
                 config,
                 part,
-                queue_size=max(size, min(1, config.receiver_queue_size)),
+                queue_size=size,
             )
+            part.consumer.set_limits(size, max_bytes)
             self._parts[topic.partition] = part
             part.consumer.set_waiting(self._waiting)
             part.consumer.start()
@@ -158,6 +160,14 @@ class PulsarTopicConsumer:
             failed = [self._parts.pop(topic.partition) for topic in topics if self._is_failed(topic)]
             await wait_shielded(asyncio.gather(*(part.consumer.aclose() for part in failed)))
             raise
+
+    def _share(self, partitions: int) -> tuple[int, int | None]:
+        """Return the messages and bytes that each partition may queue, of this number."""
+        config = self.config
+        size = min(config.receiver_queue_size, config.max_total_receiver_queue_size // partitions)
+        max_bytes = config.receiver_queue_bytes
+        least = min(1, config.receiver_queue_size)
+        return max(size, least), None if max_bytes is None else max(1, max_bytes // partitions)
 
     def _is_failed(self, topic: TopicName) -> bool:
         return not self._parts[topic.partition].is_attached

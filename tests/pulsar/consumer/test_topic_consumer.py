@@ -591,6 +591,31 @@ async def test_partitions_are_read_in_turn_and_new_ones_from_the_start(broker: B
     assert broker.subscriptions == {}
 
 
+async def test_partitions_share_the_limits_of_the_queue_also_new_ones(broker: Broker) -> None:
+    """The queue has 60 messages or 200 bytes, whatever the number of partitions."""
+    broker.partitions["t"] = 2
+    async with consuming(
+        broker, receiver_queue_size=40, max_total_receiver_queue_size=60, receiver_queue_bytes=200
+    ) as consumer:
+        for number in range(2):
+            for _ in range(100):
+                broker.add(f"t-partition-{number}", b"x" * 10)
+        await asyncio.sleep(1)
+        before = [part.consumer.permits.size for part in consumer._parts.values()]
+        assert before == [30, 30]
+        assert consumer.queued * 10 <= 200 + 2 * 10
+        broker.partitions["t"] = 4
+        await asyncio.sleep(61)
+        assert [part.consumer.permits.size for part in consumer._parts.values()] == [15] * 4
+        for number in (2, 3):
+            for _ in range(100):
+                broker.add(f"t-partition-{number}", b"x" * 10)
+        for message in await receive(consumer, 250):
+            consumer.ack(message)
+        await asyncio.sleep(1)
+        assert consumer.queued * 10 <= 200 + 4 * 10, "each has its part of 50 bytes, and one message at least"
+
+
 async def test_a_new_partition_that_is_refused_is_tried_again(broker: Broker) -> None:
     broker.partitions["t"] = 1
     async with consuming(broker) as consumer:
