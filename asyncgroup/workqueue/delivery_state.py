@@ -59,5 +59,6 @@ MOVES: Final[Mapping[DeliveryState, frozenset[DeliveryState]]] = {
 - A record arrives in `QUEUED`, `BLOCKED`, `WAITING` or `PUBLISHING` (a dead letter), or is `ACKED` already.
 - `QUEUED` and `WAITING` to `ACKED`: a cumulative acknowledgement, before the record was delivered again.
 - `PUBLISHING` to `WAITING`: its copy was given up; the delivery is `LOST`. If no delivery is left it may be copied again.
+- Where a broker gives a record again, it is forgotten here as if it were `ACKED`, and arrives as another one.
 - After `LOST` the next owner of its partition reads the record.
 """

@@ -276,6 +276,9 @@ class Dispatcher:
         work.engine.on_capacity()
         has_failed = record.offset not in work.delayed and record.offset in work.window.attempts
         work.delayed.discard(record.offset)
+        if has_failed and work.engine.gives_back(record, work.window.attempts[record.offset]):
+            self.outcomes.withdraw_due(work, record)
+            return
         repeat = self.order.repeat() if has_failed else Redelivery.READY
         if repeat is Redelivery.REWIND:
             self._rewind(work, record)

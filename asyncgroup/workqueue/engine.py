@@ -51,7 +51,10 @@ class EngineFeatures:
     modes: Collection[Mode]
     """The modes that it has."""
     redelivers: Literal["queue", "broker"]
-    """Who delivers a record again after a nack: the queue, which keeps the record and counts its deliveries, or the broker."""
+    """Who delivers a record again after a nack: the queue, which keeps the record and counts its deliveries, or the broker.
+
+    A queue may also give a record back when its time has come, see `PartitionEngine.gives_back`.
+    """
     keeps_key_order: Literal["queue", "broker"]
     """Who keeps the order of a key in Mode.KEY_SHARED while a record of it is redelivered."""
     counts_deliveries: bool

@@ -268,14 +268,23 @@ class Outcomes:
     def _withdraw(self, delivery: Delivery, *, leads: bool = True) -> None:
         """Forget the record of a delivery that has ended; `leads`: the next one of its key waits for it."""
         work, record = delivery._work, delivery.record
-        work.window.ack(record.offset)
-        work.bytes -= work.size_of(record)
-        work.engine.on_capacity()
+        self._forget(work, record)
         if leads and delivery._has_handler:
             delivery._keeps_key = self._has_keys
         elif leads:
             self.leave(work, record)
         self._ready.requeue(work)
+
+    def withdraw_due(self, work: Work, record: Record) -> None:
+        """Forget a failed record whose time has come."""
+        self._forget(work, record)
+        if self._order.keeps_order:
+            self.leave(work, record)
+
+    def _forget(self, work: Work, record: Record) -> None:
+        work.window.ack(record.offset)
+        work.bytes -= work.size_of(record)
+        work.engine.on_capacity()
 
     def repeat_expired(self, delivery: Delivery) -> None:
         """Deliver the record of an expired delivery again, now that its handler, if it was cancelled, has ended."""

@@ -38,6 +38,13 @@ class PartitionEngine:
         """
         return False
 
+    def gives_back(self, record: Record, attempts: int) -> bool:  # noqa: ARG002
+        """Whether the broker is asked for a failed record whose time has come: then the queue forgets it, and any consumer may get it.
+
+        `attempts` is the number of its deliveries that have failed.
+        """
+        return False
+
     async def commit(self) -> AckOutcome:
         """Make the acknowledgements durable now. Raises CommitFailedError."""
         return AckOutcome.ACKED

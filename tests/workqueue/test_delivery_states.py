@@ -41,15 +41,23 @@ def legal(before: DeliveryState, after: DeliveryState) -> bool:
 class GivesAgain(PartitionEngine):
     """The engine of a broker that gives these records again."""
 
-    def __init__(self, *offsets: int) -> None:
+    def __init__(self, *offsets: int, rng: random.Random | None = None) -> None:
         self.offsets = set(offsets)
         self.attempts: dict[int, int] = {}
         """Of those that the queue has left to it."""
+        self._rng = rng
 
     def comes_again(self, record: Record, attempts: int) -> bool:
         if record.offset not in self.offsets:
             return False
         self.offsets.remove(record.offset)
+        self.attempts[record.offset] = attempts
+        return True
+
+    def gives_back(self, record: Record, attempts: int) -> bool:
+        if self._rng is None or self._rng.random() < 0.5:
+            return False
+        assert attempts > 0
         self.attempts[record.offset] = attempts
         return True
 
@@ -75,7 +83,9 @@ class Program:
         )
         self.queue.letters.holds = True
         self.queue.dispatcher.set_serial(serial=mode.in_order and rng.random() < 0.5)
-        self.engines = [GivesAgain() for _ in range(2)]
+        self.engines = [
+            GivesAgain(rng=None if mode.in_order or rng.random() < 0.5 else rng) for _ in range(2)
+        ]
         self.works = [
             PartitionWork(TopicPartition("orders", number), AckWindow(0), engine=self.engines[number])
             for number in range(2)

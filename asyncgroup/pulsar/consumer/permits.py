@@ -38,6 +38,7 @@ class PermitLedger:
         "delivered",
         "dropped",
         "granted",
+        "hurried",
         "is_connected",
         "is_paused",
         "open",
@@ -74,6 +75,8 @@ class PermitLedger:
         """Messages of this connection that were delivered."""
         self.dropped = 0
         """Messages of this connection that the broker charged, and that are not to be delivered."""
+        self.hurried = 0
+        """Messages that went back to the broker and may come again: permits for as many are granted as soon as there is room."""
 
     def share(self, size: int, max_bytes: int | None) -> None:
         """Change the limits; permits that the broker has beyond them are used up, and no others granted before."""
@@ -126,7 +129,8 @@ class PermitLedger:
     def next_flow(self) -> int:
         """Return the permits to grant now, which count as granted; 0 for none.
 
-        At least half of the target is granted at once, so that a busy consumer sends few commands.
+        At least half of the target is granted at once, so that a busy consumer sends few commands; less if messages are to come
+        again, which otherwise would wait for that.
         """
         if self.is_paused or not self.is_connected:
             return 0
@@ -135,11 +139,12 @@ class PermitLedger:
         if self._max_bytes is not None and each:
             target = min(wanted, max(1, int(self._max_bytes / each)))
         due = target - self.queued - self.open
-        if due <= 0 or due * 2 < target:
+        if due <= 0 or (due * 2 < target and not self.hurried):
             return 0
         if self._max_bytes is not None and self.bytes >= self._max_bytes:
             return 0
         due = min(due, MOST)
         self.open += due
         self.granted += due
+        self.hurried = self.hurried - due if self.hurried > due else 0
         return due

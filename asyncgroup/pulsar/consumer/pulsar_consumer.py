@@ -142,6 +142,7 @@ class PulsarConsumer:
         self._last_taken: MessageId | None = (
             None  # of a subscription that is not durable, since the last seek
         )
+        self._given_back = 0  # messages that are asked for with the next request
         self._is_seeking = False
         self._is_closing = False
 
@@ -446,6 +447,35 @@ class PulsarConsumer:
             self._redelivery.add([found], self.config.nack_delay if delay is None else delay)
             self._arm()
 
+    def give_back(self, message: PulsarMessage) -> bool:
+        """Have a message delivered again now, by any consumer of a Shared subscription; return False if that is not possible.
+
+        It is not without a connection, and for a message of a batch of which others are not acknowledged: they would come again
+        as well. A permit for it is granted as soon as the queue has room, before half of the queue is free.
+        """
+        found = self._current_id(message)
+        if found is None or self._connection is None or not self._unacked.is_alone(found):
+            return False
+        self._redelivery.add([found], 0.0)
+        self._given_back += 1
+        self._arm()
+        return True
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether messages that were given back may come again, and wait for permits."""
+        return bool(self._given_back or self.permits.hurried)
+
+    def send_given_back(self) -> None:
+        """Ask now for the messages that were given back, and for the others whose time has come."""
+        everything = self._redelivery.send_due(self._connection)
+        count, self._given_back = self._given_back, 0
+        if everything:
+            self.redeliver_all()
+        elif count:
+            self.permits.hurried += count
+            self._flow()  # after the request: the broker uses permits for messages that come again first
+
     def redeliver_all(self) -> None:
         """Have everything delivered again that is not acknowledged."""
         self._void()
@@ -483,8 +513,8 @@ class PulsarConsumer:
     def _on_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        if self._nacks.due_at <= now and self._redelivery.send_due(self._connection):
-            self.redeliver_all()
+        if self._nacks.due_at <= now:
+            self.send_given_back()
         if self._acks.due_at <= now:
             self._acks.send()
         if self._chunks.expires_at <= now:

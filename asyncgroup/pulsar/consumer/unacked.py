@@ -132,6 +132,15 @@ class UnackedEntries:
         batch = self._batches.get(message[:2])
         return batch is None or not batch.unacked >> message.batch_index & 1
 
+    def is_alone(self, message: MessageId) -> bool:
+        """Whether the broker pushes no other message with this one if it pushes its entry again."""
+        if message.batch_index < 0:
+            return True
+        batch = self._batches.get(message[:2])
+        if batch is None or batch.unacked != 1 << message.batch_index:
+            return False
+        return self._index_acks or not batch.is_partial
+
     def release(self, message: MessageId) -> None:
         """A message is neither in the queue nor with a receiver any more: it is delivered when its entry arrives again."""
         if message.batch_index >= 0 and (batch := self._batches.get(message[:2])) is not None:

@@ -219,6 +219,7 @@ class PulsarEngine:
         readers = list(self._readers.values())
         for reader in readers:
             reader.consumer.pause()
+            reader.give_back_failed()
             queue.close(reader.work)
         try:
             async with asyncio.timeout(self._source.close_timeout):

@@ -27,6 +27,7 @@ from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.workqueue.delivery_result import AckOutcome
+from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.pulsar_engine.copies import earlier_attempts, is_of_other_subscription
@@ -71,7 +72,9 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._open: dict[int, PulsarMessage] = {}
         """The messages that the queue has, by number."""
         self._fresh: deque[PulsarMessage] = deque()
-        """Those whose permits are not returned: about the ones that wait for their first delivery."""
+        """Those whose permits are not returned: about the ones that wait for their first delivery here."""
+        self._again: set[int] = set()
+        """Of the messages that were delivered before they arrived, those whose first delivery here has not ended: they are retries."""
         self._kept: set[MessageId] = set()
         """Open deliveries of an earlier attachment, until their messages arrive again: no second delivery of these begins.
 
@@ -79,6 +82,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         """
         self._failures: dict[MessageId, int] = {}
         """Numbers of deliveries of messages that were withdrawn after they had failed."""
+        self._gives_back = queue.settings.mode is Mode.SHARED
+        """Whether a message that has failed may be delivered by another consumer: no order of messages is to be kept."""
         policy = queue.settings.dead_letter_policy
         self._most_counted = None if policy is None else policy.max_redeliveries
         """The most deliveries by the broker's count that leave one to be made; None without a limit."""
@@ -111,7 +116,9 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             offered = self._numbered(taken)
             self._fresh.extend(offered)
             self._offer(offered)
-        work.refill_at = self._limits.records // 2
+        records = self._limits.records
+        # each delivery makes room for a message that was given back
+        work.refill_at = records - 1 if self.consumer.is_hurried else records // 2
         work.refill_bytes = self._limits.bytes // 2
 
     def _offer(self, messages: list[PulsarMessage]) -> None:
@@ -143,17 +150,19 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             self._next = number + 1
             self._open[number] = message
             if self._failures or message.entry.redelivery_count:
-                self.work.window.set_attempts(number, self._attempts(message))
+                self._note_attempts(number, message)
             found.append(message)
         return found
 
-    def _attempts(self, message: PulsarMessage) -> int:
-        """Return the number of deliveries that a message had before: the larger one of the broker's count and ours, never the sum."""
+    def _note_attempts(self, number: int, message: PulsarMessage) -> None:
+        """Note the number of deliveries that a message had before: the larger one of the broker's count and ours, never the sum."""
         counted = message.entry.redelivery_count
         if counted and self._most_counted is not None:
             earlier = self.earlier_attempts(message) if self.has_copies else 0
             counted = min(counted, max(0, self._most_counted - earlier))
-        return max(counted, self._failures.pop(message.message_id, 0))
+        if attempts := max(counted, self._failures.pop(message.message_id, 0)):
+            self.work.window.set_attempts(number, attempts)
+            self._again.add(number)
 
     def _is_readable(self, message: PulsarMessage) -> bool:
         """Whether the metadata of a message can be decoded; one of a batch that cannot is discarded, as Java's client does."""
@@ -171,18 +180,17 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         return True
 
     def _return_permits(self) -> None:
-        """Those of messages that are no longer waiting for their first delivery."""
-        count = len(self._fresh) - self.work.unread
+        """Those of messages that are no longer waiting for their first delivery here."""
+        count = len(self._fresh) - self.work.unread - min(len(self._again), len(self.work.retries))
         if count > 0:
             self.consumer.return_permits([self._fresh.popleft() for _ in range(count)])
 
     def on_restart(self) -> None:
         """What is not acknowledged comes again: withdraw what is not delivered."""
         self._fresh.clear()
+        self._again.clear()
         for record, attempts in self._queue.withdraw(self.work):
-            self._failures[cast("PulsarMessage", record).message_id] = attempts
-        while len(self._failures) > MOST_FAILURES:  # those of messages that went to other consumers
-            del self._failures[next(iter(self._failures))]
+            self._remember(cast("PulsarMessage", record).message_id, attempts)
         window = self.work.window
         self._open = {number: message for number, message in self._open.items() if number not in window}
         self._kept = {message.message_id for message in self._open.values()}
@@ -198,6 +206,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
     def forget(self) -> None:
         """The subscription continues elsewhere: open deliveries are lost."""
         self._fresh.clear()
+        self._again.clear()
         self._open.clear()
         self._kept.clear()
         self._failures.clear()
@@ -214,10 +223,19 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         if message is not None:
             if self._kept:
                 self._kept.discard(message.message_id)
+            if self._again:
+                self._end_again(message.offset)
             self.consumer.ack(message)
+
+    def _end_again(self, number: int) -> None:
+        """The delivery of a message has ended, so that its permit may return."""
+        if number in self._again:
+            self._again.remove(number)
+            self._feed_soon()
 
     def comes_again(self, record: Record, attempts: int) -> bool:
         """Whether the message was delivered before the connection ended, and has not arrived again."""
+        self._end_again(record.offset)
         if not self._kept:
             return False
         message_id = cast("PulsarMessage", record).message_id
@@ -226,8 +244,41 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._kept.discard(message_id)
         del self._open[record.offset]
         if attempts:
-            self._failures[message_id] = attempts
+            self._remember(message_id, attempts)
         return True
+
+    def gives_back(self, record: Record, attempts: int) -> bool:
+        """Whether the message goes back to the broker, which gives it to this consumer or to another one.
+
+        It stays here if the broker would count fewer deliveries than were made: another consumer would begin with its number.
+        """
+        message = self._open.get(record.offset) if self._gives_back else None
+        if message is None or attempts > message.entry.redelivery_count + 1:
+            return False
+        return self._give_back(message, attempts)
+
+    def _give_back(self, message: PulsarMessage, attempts: int) -> bool:
+        if not self.consumer.give_back(message):
+            return False
+        del self._open[message.offset]
+        self._remember(message.message_id, attempts)
+        return True
+
+    def _remember(self, message_id: MessageId, attempts: int) -> None:
+        """Keep the number of deliveries of a message that may come again; those kept first are of messages of other consumers now."""
+        self._failures[message_id] = attempts
+        while len(self._failures) > MOST_FAILURES:
+            del self._failures[next(iter(self._failures))]
+
+    def give_back_failed(self) -> None:
+        """Have the messages delivered again that wait after a failure, so that the broker counts it: the queue closes."""
+        if not self._gives_back:
+            return
+        work, attempts = self.work, self.work.window.attempts
+        for offset in work.waiting.keys() & attempts.keys() - work.delayed:
+            if (message := self._open.get(offset)) is not None:
+                self._give_back(message, attempts[offset])
+        self.consumer.send_given_back()
 
     def on_capacity(self) -> None:
         """Give more messages, and ask the broker for others."""

@@ -57,7 +57,9 @@ class PulsarSource(QueueArguments):
 
     `WorkQueue("pulsar://localhost:6650", "billing", "orders")` is the same; what only Pulsar has is given here. The mode of the queue
     is the type of the subscription: the broker divides messages among the consumers of all processes. A message that
-    failed stays unacknowledged with its consumer until it is delivered again, so the order of its key survives a nack. The
+    failed waits in the queue, unacknowledged; then in Mode.SHARED the broker gives it to any consumer, and in the other modes it is
+    delivered again here, so the order of its key survives a nack. In Mode.SHARED one of a batch also stays while others of it are not
+    acknowledged, and one that has more deliveries than the broker would count. The
     numbers of deliveries are those of this process, or of the broker, which counts requests for redelivery, if these are more.
 
     Raises ConfigError for invalid arguments.

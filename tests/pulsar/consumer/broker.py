@@ -176,6 +176,8 @@ class Subscription:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._give_back(consumer, consumer.pending)
+            if not self.consumers:
+                self.redeliveries.clear()
             if self.kind in IN_ORDER:
                 self._rewind()
             self.notify()

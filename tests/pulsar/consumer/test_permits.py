@@ -50,6 +50,15 @@ class BrokerAndLedger(RuleBasedStateMachine):
             assert self.limit is None or sum(self.queue) < self.limit
         assert self.ledger.next_flow() == 0, "one call grants all"
 
+    @rule(count=st.integers(1, 5))
+    def hurry(self, count: int) -> None:
+        """Messages go back to the broker: permits are granted as soon as there is room."""
+        self.ledger.hurried += count
+        self.flow()
+        room = self.ledger.target - len(self.queue) - self.permits
+        if not self.ledger.is_paused and (self.limit is None or sum(self.queue) < self.limit):
+            assert room <= 0
+
     @precondition(lambda self: self.permits > 0)
     @rule(
         messages=st.lists(st.integers(1, LARGEST), min_size=1, max_size=20),

@@ -365,7 +365,8 @@ def _overlaps(run: _Run) -> Iterator[str]:
 
 
 def _attempts(run: _Run) -> Iterator[str]:
-    """Attempts count what has failed in this process."""
+    """Attempts count what has failed in this process; without an order the broker counts what has failed in others."""
+    is_counted = run.evidence.order == "nothing"
     for life in run.lives:
         last: dict[int, Handled] = {}
         for each in life.deliveries:
@@ -373,13 +374,17 @@ def _attempts(run: _Run) -> Iterator[str]:
             last[each.number] = each
             if each.attempt > run.evidence.max_deliveries:
                 yield f"{each}: at most {run.evidence.max_deliveries} are allowed"
+            elsewhere = 0
+            if is_counted:
+                own = run.by_number[each.number]
+                elsewhere = sum(one.nacked for one in own if one.life != life.name and one.begin < each.begin)
             if before is None:
-                if each.attempt != 1:
+                if not 1 <= each.attempt <= 1 + elsewhere:
                     yield f"{each} is the first one of its process"
             elif run.is_disturbed(life.name, before.begin, each.begin):
-                if not 1 <= each.attempt <= before.attempt + 1:
+                if not 1 <= each.attempt <= before.attempt + 1 + elsewhere:
                     yield f"{each} follows {before}"
-            elif before.acked is None and each.attempt != before.attempt + before.nacked:
+            elif before.acked is None and not 0 <= each.attempt - before.attempt - before.nacked <= elsewhere:
                 yield f"{each} follows {before}, and nothing has disturbed its process"
 
 
@@ -418,10 +423,12 @@ def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
 
 
 def _moves(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
-    """A message goes from one process to another only if the first one was disturbed."""
+    """A message goes from one process to another only if the first one was disturbed, or without an order after a nack."""
     for before, after in run.pairs():
         if before.life == after.life:
             continue
         verdict.moved += 1
+        if run.evidence.order == "nothing" and before.nacked:
+            continue
         if not run.is_disturbed(before.life, before.begin, after.begin) and not run.is_late(after):
             yield f"{after} follows {before}, and nothing has disturbed {before.life}"

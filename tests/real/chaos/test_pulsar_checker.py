@@ -128,6 +128,29 @@ def test_a_promise_that_is_not_kept(tmp_path: Path, old: str, new: list[str], pr
     assert problem in "\n".join(found)
 
 
+def test_without_an_order_the_broker_counts_what_has_failed_elsewhere(tmp_path: Path) -> None:
+    """Another process has failed with 4, and none with 5."""
+    for number, place, problem in [(4, "9:0:2", ""), (5, "9:1:2", "is the first one of its process")]:
+        first = ["10.0 start", "10.1 begin 4 1 9:0:2", "10.2 nacked 4", "10.3 closed"]
+        second = ["11.0 start", f"11.1 begin {number} 2 {place}", f"11.2 acked {number}", "11.3 closed"]
+        found = []
+        for name, lines in (("a-1", first), ("b-1", second)):
+            path = tmp_path / f"{name}.log"
+            path.write_text("".join(f"{line}\n" for line in lines), "ascii")
+            found.append(read_pulsar_life(path))
+        evidence = PulsarEvidence(
+            keys={4: b"k", 5: b"k"},
+            poison=frozenset(),
+            max_deliveries=2,
+            dead_letters=(),
+            disturbances=(),
+            order="nothing",
+        )
+        problems = "\n".join(judge_pulsar_queue(found, evidence).problems)
+        assert ("is the first one of its process" in problems) == bool(problem)
+        assert "nothing has disturbed" not in problems
+
+
 def test_dead_letters_that_are_missing_too_many_or_wrong(tmp_path: Path) -> None:
     found = lives(tmp_path)
     assert "1 poison messages are not dead letters: [4]" in judge(found, ()).problems

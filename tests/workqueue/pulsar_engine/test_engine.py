@@ -109,6 +109,8 @@ async def test_a_message_whose_delivery_is_open_is_not_delivered_again() -> None
         connection.push_entry(consumer, b"b", entry_id=2)
         assert (await queue.receive()).value == b"b"
         await first.nack(delay=5)
+        await until(lambda: pulsar.commands(c.CommandRedeliverUnacknowledgedMessages))
+        connection.push_entry(consumer, b"a", entry_id=1, redelivery_count=1)
         again = await queue.receive()
         assert (again.value, again.attempt) == (b"a", 2)
         assert await again.ack(durable=True) is AckOutcome.COMMITTED
@@ -388,7 +390,10 @@ async def test_a_dead_letter_is_acknowledged_after_the_receipt_of_its_copy() -> 
     async def handle(delivery: Delivery) -> None:
         raise ValueError("no such order")
 
-    async with brokers() as pulsar, queue_on(pulsar, dead_letter=1, nack_backoff=0) as queue:
+    async with (
+        brokers() as pulsar,
+        queue_on(pulsar, mode="key_shared", dead_letter=1, nack_backoff=0) as queue,
+    ):
         held: list[Any] = []
         pulsar.script[c.CommandSend] = in_turn(held.append, lambda call: call.default())
         connection, consumer = await attached(pulsar)
