@@ -15,6 +15,8 @@ from asyncgroup.cli.connection_options import ConnectionOptions
 from asyncgroup.cli.printing import Printer
 from asyncgroup.cli.pulsar_options import pulsar_config
 from asyncgroup.cli.start_positions import LogOffset
+from asyncgroup.cli.telemetry_options import CommandMetrics
+from asyncgroup.group.health.health import Health
 from asyncgroup.lifecycle import run_until
 
 if TYPE_CHECKING:
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
     from asyncgroup.pulsar.config import PulsarConfig
     from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 
-__all__ = ["PulsarReading"]
+__all__ = ["PulsarReading", "SubscriptionMember"]
 
 BATCH_MESSAGES: Final = 500
 """The maximum of messages that are printed and acknowledged together."""
 BATCH_WAIT: Final = 0.02
 """Seconds after the first message in which others may come."""
+
+NOT_READY: Final = "no partition is connected to its broker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class PulsarReading:
     """Messages that were printed are acknowledged in it; None acknowledges nothing."""
     start: str | datetime
     """`earliest`, `latest`, or a time."""
+    metrics: CommandMetrics
 
     @classmethod
     def of(
@@ -55,8 +60,6 @@ class PulsarReading:
             usage.error("--offset is for Kafka: messages of Pulsar have no offsets; use --from")
         if options.missing_topics is not None:
             usage.error("--missing-topics is for Kafka")
-        if options.metrics_port is not None:
-            usage.error("--metrics-port is for Kafka here; `asyncgroup work` has it on Pulsar")
         start = options.offset or options.start or "latest"
         if isinstance(start, timedelta):
             start = datetime.now(UTC) - start
@@ -64,22 +67,25 @@ class PulsarReading:
             usage.error(
                 "--from with a time is not for --group: it would move the subscription, which other consumers read"
             )
-        return cls(service_url, pulsar_config(given), options.topic, group, start)
+        metrics = CommandMetrics(options)
+        return cls(service_url, pulsar_config(given), options.topic, group, start, metrics)
 
     async def read(self, printer: Printer, stop: asyncio.Event, signaled: asyncio.Event) -> None:
         """Print messages until `stop`; a signal also ends the attempt to connect.
 
         Raises PulsarServerError for a topic that does not exist, TransportError, AuthenticationError, RequestTimedOut of the
-        last acknowledgements.
+        last acknowledgements, OSError if the port of the metrics is in use.
         """
         from asyncgroup.pulsar.client import PulsarClient
 
-        async with PulsarClient(self.service_url, self.config) as client:
+        async with PulsarClient(self.service_url, self.config, hooks=self.metrics.hooks) as client:
             opening = await run_until(signaled.wait(), self._open(client), "open")
             if opening.cancelled():
                 return
             consumer = opening.result()
-            async with aclosing(consumer):
+            # as on Kafka, only a member of a group has a health
+            probed = () if self.subscription is None else (SubscriptionMember(consumer),)
+            async with aclosing(consumer), self.metrics.serving(*probed):
                 await self._print(consumer, printer, stop)
 
     async def _open(self, client: PulsarClient) -> PulsarTopicConsumer:
@@ -120,3 +126,34 @@ class PulsarReading:
                     consumer.ack(message)
         if self.subscription is not None:
             await consumer.flush()
+
+
+class SubscriptionMember:
+    """A consumer in a subscription, as the probes see it."""
+
+    def __init__(self, consumer: PulsarTopicConsumer) -> None:
+        self._consumer = consumer
+        self._loop = asyncio.get_running_loop()
+        self._opened_at = self._loop.time()
+
+    def health(self) -> Health:
+        """Return a health with the partitions that are not attached to a broker."""
+        partitions = list(self._consumer.partitions)
+        apart = [
+            f"{each.topic} is not connected to its broker" for each in partitions if not each.is_attached
+        ]
+        return Health(
+            group_id=self._consumer.subscription,
+            state="connecting" if apart else "stable",
+            state_age=self._loop.time() - self._opened_at,
+            member_id="",
+            generation_id=-1,
+            group_protocol="pulsar",
+            last_heartbeat=None,
+            last_fetch=None,
+            claims=(),
+            waits_for=None,
+            problems=tuple(apart),
+            errors=(),
+            not_ready=NOT_READY if len(apart) == len(partitions) else None,
+        )

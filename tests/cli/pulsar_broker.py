@@ -48,8 +48,8 @@ class SentMessage(NamedTuple):
 class StoringBroker(Broker):
     """Topics that are not in `existing` do not exist; SEND is stored without batches."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, port: int = 6650) -> None:
+        super().__init__(port)
         self.existing: set[str] = set()
         self.refuse_send: Callable[[str], int | None] = lambda _: None
         """Returns an error's code for a SEND to a topic."""

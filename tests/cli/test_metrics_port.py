@@ -16,6 +16,7 @@ from asyncgroup.cli import main
 from asyncgroup.cli.app import _parser
 from asyncgroup.lifecycle import cancel_and_wait
 from tests.cli.programs import broker, free_ports, run
+from tests.cli.pulsar_broker import StoringBroker
 
 pytestmark = pytest.mark.real
 
@@ -106,6 +107,37 @@ async def test_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         page = await page_with(port, 'asyncgroup_deliveries_total{group="q",outcome="acknowledged"} 5.0')
         assert 'asyncgroup_window_bytes{group="q",partition="0",topic="t"}' in page
         assert (await get(port, "/live"))[0] == (await get(port, "/ready"))[0] == 200
+
+
+@pytest.mark.parametrize("group", [[], ["--group", "g"]])
+async def test_a_topic_of_pulsar(capsys: pytest.CaptureFixture[str], group: list[str]) -> None:
+    """A consumer in a subscription is not ready while it is not connected."""
+    port = free_ports(2)
+    broker_port = port + 1
+    async with StoringBroker(broker_port) as broker:
+        broker.existing.add("t")
+        broker.add("t", b"0")
+        words = ["consume", "-t", "t", "-b", broker.url, "--from", "earliest", *group]
+        options = _parser().parse_args([*words, "--metrics-port", str(port)])
+        command = asyncio.create_task(options.run(options))
+        page = await page_with(port, "asyncgroup_connections 1.0")
+        assert "asyncgroup_requests_total{api=" in page
+        assert (await get(port, "/live"))[0] == (await get(port, "/ready"))[0] == 200
+        printed = ""
+        async with asyncio.timeout(20):
+            while printed != "0\n":
+                await asyncio.sleep(0.02)
+                printed += capsys.readouterr().out
+        broker.silent = True
+        broker.cut()
+        if group:
+            async with asyncio.timeout(20):
+                while (answer := await get(port, "/ready"))[0] == 200:
+                    await asyncio.sleep(0.02)
+            assert (answer[0], "g: no partition is connected to its broker" in answer[1]) == (503, True)
+        assert (await get(port, "/live"))[0] == 200
+        await cancel_and_wait(command)
+    assert capsys.readouterr().out == ""
 
 
 async def test_a_port_that_is_in_use_ends_the_command() -> None:

@@ -120,7 +120,7 @@ def test_tls_needs_its_scheme(tmp_path: Path, capsys: Output) -> None:
         ([*CONSUME, "-p", "3"], "--partition is for Kafka: a partition of Pulsar is a topic, -t orders-partition-3"),
         ([*CONSUME, "-o", "17"], "--offset is for Kafka: messages of Pulsar have no offsets; use --from"),
         ([*CONSUME, "--group", "g", "--missing-topics", "wait"], "--missing-topics is for Kafka"),
-        ([*CONSUME, "--metrics-port", "0"], "--metrics-port is for Kafka here"),
+        ([*CONSUME, "--metrics-host", "0.0.0.0"], "--metrics-host is for --metrics-port"),
         ([*CONSUME, "--group", "g", "--from", "1h"], "--from with a time is not for --group"),
         ([*PRODUCE, "-p", "0"], "--partition is for Kafka: a partition of Pulsar is a topic, -t orders-partition-0"),
         ([*PRODUCE, "-H", "a=1", "-H", "a=2"], "--header: a message of Pulsar has each property once"),

@@ -306,6 +306,7 @@ class PulsarEngine:
             for tp, reader in sorted(self._readers.items())
             if not reader.consumer.is_attached
         ]
+        is_alone = len(apart) == len(self._readers)
         return Health(
             group_id=self.name,
             state="closed" if not is_open else "connecting" if apart else "stable",
@@ -319,6 +320,7 @@ class PulsarEngine:
             waits_for=None,
             problems=(*problems, *apart),
             errors=(),
+            not_ready="no partition is connected to its broker" if apart and is_alone else None,
         )
 
     def statistics(self) -> tuple[tuple[PartitionStatistics, ...], tuple[PartitionStatistics, ...]]:
