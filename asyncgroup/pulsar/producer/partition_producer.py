@@ -296,7 +296,7 @@ class PartitionProducer:
         if error.error in (ServerError.TOPIC_TERMINATED_ERROR, ServerError.PRODUCER_FENCED):
             self._forget()
             self._reconnector.fail(failure)
-        elif error.error == ServerError.NOT_ALLOWED_ERROR:
+        elif error.error == ServerError.NOT_ALLOWED_ERROR or self._is_damaged_here(error):
             self.queue.refuse(error.sequence_id, lambda: copy_error(failure))
             self.timers.after_receipt()
         else:
@@ -306,6 +306,10 @@ class PartitionProducer:
             connection = self._forget()
             if connection is not None:
                 self._reconnector.lost(connection, failure)
+
+    def _is_damaged_here(self, error: CommandSendError) -> bool:
+        """Whether a message was damaged before it was written: the others go on (Java's `ProducerImpl.recoverChecksumError`)."""
+        return error.error == ServerError.CHECKSUM_ERROR and self.queue.is_damaged(error.sequence_id)
 
     def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
         """The broker has given the topic away."""

@@ -154,12 +154,17 @@ class PendingMessages:
             return send
         return ReceiptMatch.LATE if sequence_id < head.sequence_id else ReceiptMatch.AHEAD
 
-    def refuse(self, sequence_id: int) -> list[PendingSend]:
-        """Remove and return the oldest send with this number as its first or last one; of a value all its chunks."""
+    def find(self, sequence_id: int) -> PendingSend | None:
+        """Return the oldest send with this number as its first or last one."""
         for send in self._sends:
             if sequence_id in (send.sequence_id, send.highest_sequence_id):
-                return self._remove(self._value_of(send))
-        return []
+                return send
+        return None
+
+    def refuse(self, sequence_id: int) -> list[PendingSend]:
+        """Remove and return the send that `find` returns; of a value all its chunks."""
+        send = self.find(sequence_id)
+        return [] if send is None else self._remove(self._value_of(send))
 
     def expire(self, created_until: float) -> list[PendingSend]:
         """Remove and return the sends that were created at this time or before."""

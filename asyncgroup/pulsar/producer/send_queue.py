@@ -19,6 +19,7 @@ from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver
 from asyncgroup.pulsar.producer.pending_messages import PendingMessages, PendingSend, ReceiptMatch
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.wire.commands import CommandSendReceipt
+from asyncgroup.pulsar.wire.frames import is_intact
 from asyncgroup.pulsar.wire.message_id import BatchMessageId, ChunkMessageId, MessageId
 
 __all__ = ["FrameWriter", "SendQueue"]
@@ -174,6 +175,11 @@ class SendQueue:
         if self._reports is not None:
             self._reports.done(send, None)
         return True
+
+    def is_damaged(self, sequence_id: int) -> bool:
+        """Return whether the bytes of a pending send no longer match their checksum, so that sending them again is of no use."""
+        send = self.pending.find(sequence_id)
+        return send is not None and not is_intact(send.pieces)
 
     def refuse(self, sequence_id: int, make_error: Callable[[], Exception]) -> bool:
         """Fail the send that the broker refuses; return whether there was one."""

@@ -23,6 +23,7 @@ __all__ = [
     "decode_frame",
     "encode_frame",
     "encode_send",
+    "is_intact",
     "payload_bounds",
 ]
 
@@ -60,6 +61,14 @@ def encode_send(command: CommandSend, metadata: bytes, payload: bytes | bytearra
     checksum = _U32.pack(crc32c(rest))
     total = 4 + len(base) + len(_CRC_MAGIC) + 4 + len(rest)
     return b"".join((_TWO.pack(total, len(base)), base, _CRC_MAGIC, checksum)), rest
+
+
+def is_intact(pieces: tuple[bytes, bytes]) -> bool:
+    """Return whether the pieces of `encode_send` still match their checksum."""
+    head, rest = pieces
+    expected: int
+    (expected,) = _U32.unpack_from(head, len(head) - _U32.size)
+    return crc32c(rest) == expected
 
 
 def decode_frame(frame: bytes | bytearray) -> tuple[Command | None, int]:

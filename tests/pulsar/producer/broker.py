@@ -39,6 +39,7 @@ __all__ = ["Broker", "Link"]
 
 _DROPPED: Final = (1 << 64) - 1
 _NOT_ALLOWED: Final = 22
+_CHECKSUM: Final = 9
 
 
 class Link:
@@ -222,7 +223,10 @@ class Broker:
             return
         code = self.refuse_send(command)
         if code is not None:
-            if code != _NOT_ALLOWED:  # what follows is not stored either: the topic is closed
+            if code not in (
+                _NOT_ALLOWED,
+                _CHECKSUM,
+            ):  # what follows is not stored either: the topic is closed
                 del link.producers[command.producer_id]
             link.send(
                 CommandSendError(

@@ -120,6 +120,25 @@ async def test_one_message_that_is_not_allowed_fails_alone(broker: Broker) -> No
     assert len(broker.registrations) == 1
 
 
+async def test_a_message_that_was_damaged_in_memory_fails_alone(broker: Broker) -> None:
+    """Sent again, its bytes would not match their checksum either; one that was damaged on its way is sent again, see below."""
+    async with producer(broker, batching=False) as sends:
+        broker.refuse_send = lambda command: 9 if command.sequence_id == 1 else None
+        futures = [sends.send_nowait(b"%d" % number) for number in range(3)]
+        [pending] = sends._producers
+        [damaged] = [each for each in pending.queue.pending if each.sequence_id == 1]
+        damaged.pieces = (damaged.pieces[0], damaged.pieces[1][:-1] + b"x")
+        await asyncio.wait(futures)
+        error = futures[1].exception()
+        assert isinstance(error, PulsarServerError)
+        assert error.name == "ChecksumError"
+        assert [each.exception() for each in futures[::2]] == [None, None]
+        assert sends.pending_messages == 0
+        await sends.send(b"after")
+    assert broker.values("orders") == [b"0", b"2", b"after"]
+    assert len(broker.registrations) == 1
+
+
 @pytest.mark.parametrize("code", [0, 1, 2, 7, 9])
 async def test_other_refusals_register_this_producer_again(broker: Broker, code: int) -> None:
     refused: list[int] = []
