@@ -198,11 +198,17 @@ class RetryLoop:
         """Count a failure regardless of the limits; return the pause in seconds, for a loop that waits on its own."""
         return min(self._backoff.next(), self._longest)
 
-    async def wait(self, until: asyncio.Event | None = None) -> bool:
-        """Wait for the pause that `failed` chose, else for `next`; an event ends it early. Return whether that is set."""
+    async def wait(self, until: asyncio.Event | None = None, *, attempt_at: float = float("inf")) -> bool:
+        """Wait for the pause that `failed` chose, else for `next`; an event ends it early. Return whether that is set.
+
+        `attempt_at` is the loop time of an attempt that must not be left out: a longer pause ends there.
+        """
         if not self._is_chosen:
             self.seconds = self.next()
         self._is_chosen = False
+        left = attempt_at - asyncio.get_running_loop().time()
+        if 0 < left < self.seconds:
+            self.seconds = left
         if until is not None:
             return await wait_within(until, self.seconds)
         await asyncio.sleep(self.seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from math import inf
 from typing import Final, Protocol
 
 from asyncgroup.errors import (
@@ -96,6 +97,8 @@ class Reconnector:
         """The number of the next attempt."""
         self.was_ready = False
         """Whether an attempt has succeeded."""
+        self.attempt_at: Callable[[], float] = lambda: inf
+        """Returns the loop time of an attempt that no pause may leave out; infinity for none."""
         self._attached = attached
         self._find = find
         self._open = open_connection
@@ -202,7 +205,7 @@ class Reconnector:
                 if self.connection is not None:
                     await self._lost.wait()
             if self.state is ReconnectState.CONNECTING and not self._moves_at_once():
-                await self._retry.wait()
+                await self._retry.wait(attempt_at=self.attempt_at())
 
     def _moves_at_once(self) -> bool:
         now = self._loop.time()

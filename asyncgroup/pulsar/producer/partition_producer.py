@@ -90,6 +90,7 @@ class PartitionProducer:
         self._reconnector = core.new_reconnector(
             f"producer of {topic}", topic, self, self._on_retry, role="producer"
         )
+        self._reconnector.attempt_at = lambda: self.timers.last_attempt_at
         self._reports_starts = core.hooks.with_listener("on_send_start", "on_send_end") is not None
         self._end: Exception | None = None  # why nothing is accepted any more
         self.last_error: Exception | None = None

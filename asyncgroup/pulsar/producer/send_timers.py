@@ -8,10 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from math import inf
+from typing import Final
 
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 
 __all__ = ["SendTimers"]
+
+
+LAST_ATTEMPT: Final = 0.1
+"""Seconds before the end of `send_timeout` at which a connection is tried in any case, as in Java's client."""
 
 
 class SendTimers:
@@ -104,6 +110,12 @@ class SendTimers:
             self.close_batch()
 
     # --- the send timeout ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_attempt_at(self) -> float:
+        """The loop time at which the oldest message can still be sent before it is too old; infinity without one."""
+        oldest = self._queue.pending.oldest
+        return inf if oldest is None or not self._timeout else oldest + self._timeout - LAST_ATTEMPT
 
     def _watch_expiry(self) -> None:
         oldest = self._queue.pending.oldest

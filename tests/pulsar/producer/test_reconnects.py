@@ -74,6 +74,22 @@ async def test_messages_time_out_while_it_reconnects(broker: Broker) -> None:
         assert "ServiceNotReady" in str(error)
 
 
+async def test_the_last_attempt_is_shortly_before_a_message_is_too_old(broker: Broker) -> None:
+    """Attempts after 0.1, 0.3, 0.7, 1.5 and 3.1 s would leave the message out; pauses are 20 % shorter or longer."""
+    async with producer(broker, send_timeout=2.5) as sends:
+        broker.refuse_producer = lambda _: 6
+        broker.cut()
+        started = asyncio.get_running_loop().time()
+        future = sends.send_nowait(b"v")
+        await asyncio.sleep(2.2)
+        attempts = len(broker.registrations)
+        broker.refuse_producer = lambda _: None
+        await future
+        assert asyncio.get_running_loop().time() - started == pytest.approx(2.4, abs=0.05)
+        assert len(broker.registrations) == attempts + 1
+    assert broker.values("orders") == [b"v"]
+
+
 async def test_a_topic_that_moves_is_followed_at_once_to_its_new_broker(broker: Broker) -> None:
     async with Broker(6651) as other, producer(broker) as sends:
         await sends.send(b"here")
