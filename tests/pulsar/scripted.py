@@ -310,6 +310,7 @@ class ScriptedPulsarBroker:
         self.loaded: set[str] = set()
         """Topics that were looked up, so that producers and consumers are accepted."""
         self.max_message_size = 5 << 20
+        self.server_version = "Pulsar scripted"
         self.features = FEATURES
         self.connections: list[BrokerConnection] = []
         self.accepted = 0
@@ -366,7 +367,7 @@ class ScriptedPulsarBroker:
     def answer_Connect(self, call: Call) -> None:
         call.answer(
             c.CommandConnected(
-                server_version="Pulsar scripted",
+                server_version=self.server_version,
                 protocol_version=min(call.command.protocol_version, c.PROTOCOL_VERSION),
                 max_message_size=self.max_message_size,
                 feature_flags=self.features,

@@ -6,7 +6,10 @@ __all__ = ["PulsarConsumerListener"]
 
 
 class PulsarConsumerListener:
-    """Its methods are called in callbacks of the event loop: they must not wait and must not raise. These do nothing."""
+    """Its methods are called in callbacks of the event loop: they must not wait, and only the first may raise. These do nothing."""
+
+    def check_broker(self, server_version: str) -> None:
+        """Raise ConfigError for a broker that cannot be used, which ends the consumer; before it registers there."""
 
     def on_messages(self) -> None:
         """Messages were queued: `take` returns them."""

@@ -167,6 +167,10 @@ class PulsarConsumer:
     def _subscribe(self, request_id: int) -> CommandSubscribe:
         return self._subscribing.command(request_id, self._redelivery.epoch.current)
 
+    def check_broker(self, server_version: str) -> None:
+        """Called before it is registered at a broker."""
+        self._listener.check_broker(server_version)
+
     def on_registered(self, connection: PulsarConnection) -> None:
         """Ask for messages; called by the registration."""
         self._next_attachment()

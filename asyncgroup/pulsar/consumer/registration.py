@@ -20,6 +20,10 @@ __all__ = ["RegisteredConsumer", "Registration"]
 class RegisteredConsumer(ConsumerListener, Protocol):
     """A consumer, as its registration sees it."""
 
+    def check_broker(self, server_version: str) -> None:
+        """Raise ConfigError if the broker cannot be used."""
+        ...
+
     def on_registered(self, connection: PulsarConnection) -> None:
         """The broker has accepted it."""
         ...
@@ -86,6 +90,7 @@ class Registration:
 
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:  # noqa: ARG002  of producers
         """Register at the connection, then at the broker."""
+        self._consumer.check_broker(connection.server_version)
         connection.add_consumer(self._id, self._consumer)
         try:
             await connection.request(f"{self._name}: SUBSCRIBE", self._subscribe, timeout=self._timeout)

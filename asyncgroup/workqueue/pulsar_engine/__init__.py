@@ -3,4 +3,5 @@
 - `source`: PulsarSource, which a user makes, and its check. `engine`: PulsarEngine, which opens its consumers.
 - `queue_partition`: gives the messages of one partition to the queue, and the acknowledgements to the broker.
 - `copies`: what copies for retry and dead letter topics have, and `copy_writer`, which writes them.
+- `broker_release`: which releases of Pulsar can do what a queue promises.
 """

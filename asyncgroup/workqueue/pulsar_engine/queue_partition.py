@@ -30,6 +30,7 @@ from asyncgroup.workqueue.delivery_result import AckOutcome
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.pulsar_engine.broker_release import check_release
 from asyncgroup.workqueue.pulsar_engine.copies import earlier_attempts, is_of_other_subscription
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
@@ -94,6 +95,10 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         return f"<QueuePartition {self.work!r}>"
 
     # --- messages arrive ------------------------------------------------------------------------------------------------
+
+    def check_broker(self, server_version: str) -> None:
+        """Raise ConfigError if the broker cannot keep the order of keys."""
+        check_release(server_version, self._queue.settings)
 
     def on_messages(self) -> None:
         """Give them to the queue in the next turn of the loop, with what arrives until then."""

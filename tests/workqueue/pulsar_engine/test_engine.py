@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import AsyncGroupError, Delivery, WorkQueue
-from asyncgroup.errors import ConsumerBusy
+from asyncgroup.errors import ConfigError, ConsumerBusy
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.frames import encode_send
@@ -59,6 +59,38 @@ async def reconnected(pulsar: ScriptedPulsar, connection: BrokerConnection) -> t
 def acked(pulsar: ScriptedPulsar) -> list[int]:
     """Return the entries that were acknowledged, in order."""
     return [each.entry_id for ack in pulsar.commands(c.CommandAck) for each in ack.message_id]
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "is_refused"),
+    [
+        ("Pulsar Server3.3.9", {"mode": "key_shared"}, True),
+        ("Pulsar Server3.3.9", {"mode": "key_shared", "allow_out_of_order": True}, False),
+        ("Pulsar Server3.3.9", {"mode": "shared"}, False),
+        ("Pulsar Server4.0.0", {"mode": "key_shared"}, False),
+        ("Pulsar Server10.1", {"mode": "key_shared"}, False),
+        ("of a proxy", {"mode": "key_shared"}, False),
+        ("", {"mode": "key_shared"}, False),
+    ],
+)
+async def test_keys_need_a_broker_that_keeps_their_order(
+    version: str, settings: dict[str, Any], is_refused: bool
+) -> None:
+    async with brokers() as pulsar:
+        pulsar.first.server_version = version
+        queue = queue_on(pulsar, **settings)
+        if not is_refused:
+            async with queue:
+                assert len(pulsar.commands(c.CommandSubscribe)) == 1
+            return
+        with pytest.raises(ConfigError) as raised:
+            async with queue:
+                pass
+        assert pulsar.commands(c.CommandSubscribe) == []
+        assert str(raised.value) == (
+            "mode=<Mode.KEY_SHARED: 'key_shared'> is not allowed: 'Pulsar Server3.3.9' does not keep the order of a key after "
+            "a nack, as brokers do since Pulsar 4.0 (PIP-379); use another mode, or allow_out_of_order=True"
+        )
 
 
 async def test_what_a_queue_subscribes_to() -> None:
