@@ -7,23 +7,15 @@ the broker. Each delivery that should not be needed is matched by its time to a 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "RECOVERY",
-    "UNSAVED",
-    "Disturbance",
-    "Handled",
-    "PulsarEvidence",
-    "PulsarLife",
-    "PulsarVerdict",
-    "judge_pulsar_queue",
-    "read_pulsar_life",
-]
+from tests.real.chaos.pulsar_journal import Handled, PulsarLife, entry_of, partition_of
+
+__all__ = ["RECOVERY", "UNSAVED", "Disturbance", "PulsarEvidence", "PulsarVerdict", "judge_pulsar_queue"]
 
 ON_THE_WAY = 2.0
 """Seconds from an acknowledgement until the broker has it: it waits for its group, and the machine may be busy."""
@@ -32,91 +24,24 @@ RECOVERY = 5.0
 """Seconds from the end of a disturbance until a client has connected again, and sent its acknowledgements."""
 
 UNSAVED = 61.0
-"""Seconds for which a broker may keep acknowledgements in memory only: a kill loses them."""
+"""Seconds for which a broker may keep acknowledgements in memory only: a kill loses them.
+
+It answers them at once, also if `ack(durable=True)` waits for that, and writes its position at most once a second
+(`managedLedgerDefaultMarkDeleteRateLimit`, the rate limit in `ManagedCursorImpl.asyncDelete`); what falls between is written with
+the next acknowledgement of a whole entry in the partition, or each minute (`managedLedgerCursorPositionFlushSeconds`).
+"""
+
+SAVED_AFTER = 1.0
+"""Seconds after an acknowledgement from which on the next one writes both, and that the write may take."""
 
 UNNOTICED = 1.0
-"""Seconds for which a busy process may deliver what it had before it sees that its connection is gone."""
+"""Seconds for which a busy process may deliver what it had, until it sees that its connection is gone and says so."""
+
+GRACE = 0.1
+"""Seconds in which a handler may begin whose delivery was dispatched before that."""
 
 SHOWN = 3
 """Problems of one kind that are reported in full."""
-
-
-@dataclass
-class Handled:
-    """One delivery that a handler got."""
-
-    life: str
-    number: int
-    """The message's value."""
-    attempt: int
-    message_id: str
-    begin: float
-    end: float | None = None
-    """When it was acked or nacked, or its handler ended; None if its process was killed."""
-    acked: float | None = None
-    """When it was acknowledged, or its copy was in the dead letter topic."""
-    nacked: bool = False
-    durable: float | None = None
-    """When `ack(durable=True)` returned."""
-    is_dead: bool = False
-    is_overtaken: bool = False
-    """Whether the next delivery in this process began before its end: modes in order repeat all after a failed message."""
-
-    def __str__(self) -> str:
-        end = "-" if self.end is None else f"{self.end:.3f}"
-        return f"{self.number} ({self.message_id}), attempt {self.attempt} in {self.life} from {self.begin:.3f} to {end}"
-
-
-@dataclass
-class PulsarLife:
-    """One process, from start to end."""
-
-    name: str
-    closed: float | None = None
-    deliveries: list[Handled] = field(default_factory=list)
-
-
-def read_pulsar_life(path: Path) -> PulsarLife:
-    """Read the journal of one process; a last line that SIGKILL cut off is left out."""
-    life = PulsarLife(path.stem)
-    current: dict[int, Handled] = {}  # the last delivery of each message
-    with path.open(encoding="ascii") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                at, kind, *words = line.split()
-                _read(life, current, float(at), kind, words)
-    return life
-
-
-def _read(life: PulsarLife, current: dict[int, Handled], at: float, kind: str, words: list[str]) -> None:
-    if kind == "start":
-        return
-    if kind == "closed":
-        life.closed = at
-        return
-    number = int(words[0])
-    if kind == "begin":
-        if (before := current.get(number)) is not None and before.end is None:
-            before.end, before.is_overtaken = at, True
-        current[number] = Handled(life.name, number, int(words[1]), words[2], at)
-        life.deliveries.append(current[number])
-        return
-    delivery = current[number]
-    if delivery.end is None:
-        delivery.end = at
-    match kind:
-        case "acked":
-            delivery.acked = at
-        case "dead":
-            delivery.acked, delivery.is_dead = at, True
-        case "nacked":
-            delivery.nacked = True
-        case "durable":
-            delivery.durable = at
-        case "left":
-            pass
-        case _:
-            raise ValueError(f"{life.name}: unknown line {kind!r}")
 
 
 class Disturbance(NamedTuple):
@@ -149,9 +74,8 @@ class Disturbance(NamedTuple):
         """
         if self.begin > after.begin:
             return False
-        return (
-            self.end + RECOVERY >= durable if self.is_hard else self.begin <= durable <= self.end + RECOVERY
-        )
+        first = self.begin - UNSAVED if self.is_hard else self.begin
+        return first <= durable <= self.end + RECOVERY
 
 
 @dataclass(kw_only=True)
@@ -222,6 +146,8 @@ class _Run:
         for each in self.deliveries:
             self.by_number[each.number].append(each)
         self.killed = {each.process: each.begin for each in evidence.disturbances if each.kind == "kill"}
+        self._detached = {life.name: life.detached for life in lives}
+        self._completions = self._completed_entries()
 
     def disturbances_of(self, life: str) -> Iterator[Disturbance]:
         """Yield what has disturbed a process; each loss or return of a consumer may make another one of Failover active."""
@@ -236,7 +162,63 @@ class _Run:
 
     def is_late(self, each: Handled) -> bool:
         """Whether the process of this delivery has just been disturbed: the message was given to another one already."""
-        return any(one.begin <= each.begin <= one.end + UNNOTICED for one in self.disturbances_of(each.life))
+        return any(
+            one.begin <= each.begin <= one.end + UNNOTICED and not self._has_noticed(each, one.begin)
+            for one in self.disturbances_of(each.life)
+        )
+
+    def _has_noticed(self, each: Handled, since: float) -> bool:
+        """Whether the process had seen before the delivery that the broker of its partition was lost."""
+        partition = partition_of(each)
+        return any(
+            where == partition and since <= at <= each.begin - GRACE
+            for at, where in self._detached[each.life]
+        )
+
+    # --- what a killed broker has lost ------------------------------------------------------------------------------------
+
+    def _completed_entries(self) -> dict[int, list[float]]:
+        """Return for each partition when its entries were acknowledged as a whole, as far as that is certain."""
+        first: dict[int, Handled] = {}
+        for each in self.deliveries:
+            if each.acked is not None and (each.number not in first or each.acked < first[each.number].acked):  # type: ignore[operator]
+                first[each.number] = each
+        last: dict[tuple[int, ...], Handled] = {}
+        for each in first.values():
+            entry = (partition_of(each), *entry_of(each))
+            if entry not in last or each.acked > last[entry].acked:  # type: ignore[operator]
+                last[entry] = each
+        found: dict[int, list[float]] = defaultdict(list)
+        for each in last.values():
+            if each.acked is not None and not self._may_be_delayed(each, each.acked):
+                found[partition_of(each)].append(each.acked)
+        return {partition: sorted(times) for partition, times in found.items()}
+
+    def _may_be_delayed(self, each: Handled, acked: float) -> bool:
+        """Whether an acknowledgement may have waited for a reconnect."""
+        return self.is_disturbed(each.life, acked, acked + ON_THE_WAY)
+
+    def is_saved(self, each: Handled, acked: float, killed: float) -> bool:
+        """Whether the broker had written an acknowledgement when it was killed: a later one of the partition made it write."""
+        times = self._completions.get(partition_of(each), [])
+        at = bisect_left(times, acked + ON_THE_WAY + SAVED_AFTER)
+        is_written = at < len(times) and times[at] <= killed - ON_THE_WAY - SAVED_AFTER
+        return is_written and not self._may_be_delayed(each, acked)
+
+    def explains_loss(self, one: Disturbance, before: Handled, again: float) -> bool:
+        """Whether a disturbance may have lost an acknowledgement, or made it late, before the message came again."""
+        assert before.acked is not None
+        if not one.explains_loss(before.acked, again):
+            return False
+        is_recent = one.begin - ON_THE_WAY <= before.acked
+        return is_recent or not self.is_saved(before, before.acked, one.begin)
+
+    def explains_again(self, one: Disturbance, before: Handled, after: Handled) -> bool:
+        """Whether a message may come after its durable acknowledgement."""
+        assert before.durable is not None
+        if not one.explains_again(before.durable, after):
+            return False
+        return not (one.is_hard and self.is_saved(before, before.durable, one.begin))
 
     def pairs(self) -> Iterator[tuple[Handled, Handled]]:
         """Yield each delivery of a message with the one before it."""
@@ -399,7 +381,7 @@ def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
                 reasons = [
                     each
                     for each in run.disturbances_of(before.life)
-                    if each.explains_again(before.durable, after)
+                    if run.explains_again(each, before, after)
                 ]
                 if not reasons and (before.life == after.life or not run.is_late(after)):
                     yield f"{after} came after the durable acknowledgement of {before}"
@@ -410,7 +392,7 @@ def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
             (
                 each.kind
                 for each in run.disturbances_of(before.life)
-                if each.explains_loss(before.acked, after.begin)
+                if run.explains_loss(each, before, after.begin)
             ),
             None,
         )

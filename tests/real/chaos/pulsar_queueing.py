@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from asyncgroup import Hook
 from asyncgroup.errors import ConsumerBusy
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, DeliveryState, QueueInterceptor, WorkQueue
+from asyncgroup.workqueue.pulsar_engine.engine import PulsarEngine
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
 from tests.real.chaos.journal import Journal
 from tests.real.chaos.queueing import LONGEST_WORK, MAX_REDELIVERIES, failures_of
@@ -68,6 +70,17 @@ def number_of(delivery: Delivery) -> int:
     return int(delivery.value or b"-1")
 
 
+class Losses(Hook):
+    """Writes when the process sees that the broker of a partition is lost."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def on_detached(self, role: str, topic: str, partition: int, error: Exception) -> None:
+        if role == "consumer":
+            self._journal.write("detached", partition)
+
+
 class Handling:
     """Handles deliveries for 0 to 20 ms, in each of the ways in which a handler may end its delivery."""
 
@@ -107,7 +120,14 @@ class Handling:
 
 
 def queue_of(settings: PulsarQueueingSettings, config: PulsarConfig, journal: Journal) -> WorkQueue:
-    source = PulsarSource(settings.url, settings.subscription, settings.topic, config=config)
+    source = PulsarSource(
+        settings.url,
+        settings.subscription,
+        settings.topic,
+        config=config,
+        hooks=[Losses(journal)],
+        consumer_name=Path(settings.journal).stem,
+    )
     return WorkQueue(
         source,
         mode=settings.mode,
@@ -135,6 +155,13 @@ async def opened(make: Callable[[], WorkQueue]) -> AsyncIterator[WorkQueue]:
         await queue.aclose()
 
 
+def write_permits(queue: WorkQueue, journal: Journal) -> None:
+    """Write for each partition the permits that are open at the broker, as this process counts them."""
+    engine = cast("PulsarEngine", queue._core.engine)
+    for tp, reader in engine._readers.items():
+        journal.write("permits", tp.partition, reader.consumer.permits.open)
+
+
 async def consume(settings: PulsarQueueingSettings) -> None:
     """Handle deliveries until SIGTERM."""
     journal = Journal(Path(settings.journal))
@@ -159,6 +186,7 @@ async def consume(settings: PulsarQueueingSettings) -> None:
         waiting = asyncio.create_task(closing.wait())
         await asyncio.wait([run, waiting], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        write_permits(queue, journal)
         await queue.aclose()
         await run
     journal.write("closed")

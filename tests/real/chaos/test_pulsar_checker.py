@@ -10,11 +10,10 @@ from tests.real.chaos.pulsar_checker import (
     UNNOTICED,
     Disturbance,
     PulsarEvidence,
-    PulsarLife,
     PulsarVerdict,
     judge_pulsar_queue,
-    read_pulsar_life,
 )
+from tests.real.chaos.pulsar_journal import PulsarLife, read_pulsar_life
 
 POISON = 4
 KEYS = {0: b"x", 1: b"x", 2: b"y", 3: b"x", 4: b"z", 5: b"z"}
@@ -67,9 +66,10 @@ def judge(
     found: list[PulsarLife],
     dead_letters: tuple[tuple[int, int], ...] = ((POISON, 2),),
     disturbances: tuple[Disturbance, ...] = (KILL,),
+    keys: dict[int, bytes] = KEYS,
 ) -> PulsarVerdict:
     evidence = PulsarEvidence(
-        keys=KEYS,
+        keys=keys,
         poison=frozenset({POISON}),
         max_deliveries=2,
         dead_letters=dead_letters,
@@ -195,3 +195,34 @@ def test_a_process_that_was_just_cut_off_may_deliver_what_another_one_has_comple
     found = lives(tmp_path)
     reset = Disturbance("reset", "b", begin - UNNOTICED / 2, begin - UNNOTICED / 2)
     assert (judge(found, disturbances=(KILL, reset)).problems == []) is is_explained
+
+
+def test_a_process_that_has_seen_its_loss_is_not_late(tmp_path: Path) -> None:
+    for seen, is_late in [("11.73 detached 0", True), ("11.5 detached 1", True), ("11.55 detached 0", False)]:
+        late = [seen, "11.75 begin 5 1 9:1:0", "11.77 acked 5", "12.1 closed"]
+        (tmp_path / "b-1.log").write_text("".join(f"{line}\n" for line in late))
+        found = lives(tmp_path, second=changed(SECOND, "11.6 begin 5 1 9:1:2", "11.6 begin 5 1 9:1:0"))
+        problems = judge(found, disturbances=(KILL, Disturbance("reset", "b", 11.5, 11.5))).problems
+        assert (problems == []) is is_late, problems
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize(("later", "is_saved"), [(16.5, True), (12.5, False), (27.5, False)])
+def test_what_a_killed_broker_had_written_does_not_come_again(
+    tmp_path: Path, later: float, is_saved: bool, is_durable: bool
+) -> None:
+    """The acknowledgement of 5 is written with the next one of its partition, once a second has passed."""
+    durable = ["11.71 durable 5"] if is_durable else []
+    second = [
+        *changed(SECOND, "11.6 begin 5 1 9:1:2", "11.6 begin 5 1 9:1:0")[:-1],
+        *durable,
+        f"{later} begin 6 1 9:2:0",
+        f"{later} acked 6",
+        "31.0 begin 5 1 9:1:0",
+        "31.1 acked 5",
+        "32.0 closed",
+    ]
+    outage = Disturbance("outage", "", 29.0, 30.5, True)
+    found = lives(tmp_path, second=second)
+    problems = judge(found, disturbances=(KILL, outage), keys={**KEYS, 6: b"z"}).problems
+    assert (problems != []) is is_saved, problems

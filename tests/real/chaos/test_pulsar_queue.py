@@ -26,11 +26,10 @@ from tests.real.chaos.processes import RECORDS, Processes
 from tests.real.chaos.pulsar_checker import (
     Disturbance,
     PulsarEvidence,
-    PulsarLife,
     PulsarVerdict,
     judge_pulsar_queue,
-    read_pulsar_life,
 )
+from tests.real.chaos.pulsar_journal import PulsarLife, read_pulsar_life
 from tests.real.chaos.pulsar_queueing import RECEIVER_QUEUE, PulsarQueueingSettings
 from tests.real.chaos.queueing import MAX_REDELIVERIES, failures_of
 from tests.stories.proxy import TcpProxy
@@ -109,6 +108,8 @@ class PulsarStory:
         self.keys: dict[int, bytes] = {}
         """The key of each message, by its number."""
         self.disturbances: list[Disturbance] = []
+        self._granted: dict[tuple[str, int], int] = {}
+        """When all was quiet: by process and partition, the permits that the broker has of it."""
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -252,6 +253,11 @@ class PulsarStory:
             permits = [(each["availablePermits"], each["msgOutCounter"]) for each in consumers]
             left = [own["msgBacklog"] for own in stats] + [own["unackedMessages"] for own in stats]
             if not any(left) and all(_is_granted(*each) for each in permits):
+                self._granted = {
+                    (each["consumerName"], partition): each["availablePermits"]
+                    for partition, own in enumerate(stats)
+                    for each in own["consumers"]
+                }
                 return
             assert time.monotonic() < deadline, (
                 f"backlog and unacknowledged {left}, permits and deliveries {permits}"
@@ -272,7 +278,17 @@ class PulsarStory:
             disturbances=self.disturbances,
             order=ORDERS[self._settings.mode],
         )
-        return judge_pulsar_queue(self.lives(), evidence)
+        lives = self.lives()
+        verdict = judge_pulsar_queue(lives, evidence)
+        verdict.problems += self._lost_permits(lives)
+        return verdict
+
+    def _lost_permits(self, lives: Sequence[PulsarLife]) -> list[str]:
+        """Return where the ledger of a process and the broker differ, after all that has happened to its connections."""
+        counted = {(life.name, number): left for life in lives for number, left in life.permits.items()}
+        if counted == self._granted:
+            return []
+        return [f"permits by the processes {counted}, by the broker {self._granted}"]
 
 
 def _is_granted(permits: int, delivered: int) -> bool:
