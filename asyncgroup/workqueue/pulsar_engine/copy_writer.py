@@ -11,9 +11,10 @@ from typing import Final
 
 from asyncgroup.delivery_times import LAST_TIME
 from asyncgroup.errors import AsyncGroupError, ClosedError
-from asyncgroup.lifecycle import await_shared, mark_retrieved, start_task
+from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved, start_task, wait_shielded
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.pulsar.client import PulsarClient
+from asyncgroup.pulsar.connection.pool import await_unless_closed
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -27,13 +28,22 @@ _NO_OFFSET: Final = -1
 
 
 class PulsarCopyWriter:
-    """The CopyWriter of a subscription; `initial_subscriptions` are created with the topics that they are given for."""
+    """The CopyWriter of a subscription; `initial_subscriptions` are created with the topics that they are given for.
+
+    At the end it waits `close_timeout` seconds for a broker, and for none that has not registered its producer yet.
+    """
 
     is_transactional = False
 
-    def __init__(self, client: Callable[[], PulsarClient], initial_subscriptions: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        client: Callable[[], PulsarClient],
+        initial_subscriptions: Mapping[str, str],
+        close_timeout: float,
+    ) -> None:
         self._client = client
         self._initial_subscriptions = initial_subscriptions
+        self._close_timeout = close_timeout
         self._producers: dict[str, asyncio.Task[PulsarProducer]] = {}
         self._is_closed = False
 
@@ -43,12 +53,10 @@ class PulsarCopyWriter:
     async def aclose(self) -> None:
         """Close the producers."""
         self._is_closed = True
-        for opening in list(self._producers.values()):
-            try:
-                producer = await await_shared(opening)
-            except AsyncGroupError:
-                continue  # it could not be opened
-            await producer.aclose(drain=False)
+        openings = list(self._producers.values())
+        await cancel_and_wait(*(each for each in openings if not each.done()))
+        opened = [each.result() for each in openings if not each.cancelled() and each.exception() is None]
+        await wait_shielded(asyncio.gather(*(producer.aclose(drain=False) for producer in opened)))
 
     async def write(
         self,
@@ -83,13 +91,14 @@ class PulsarCopyWriter:
                 self._open(topic), name=f"producer of copies to {topic}"
             )
             opening.add_done_callback(mark_retrieved)
-        return await await_shared(opening)
+        return await await_unless_closed(opening)
 
     async def _open(self, topic: str) -> PulsarProducer:
         config = PulsarProducerConfig(
             batching=False,
             chunking=TopicName.parse(topic).domain == "persistent",
             initial_subscription=self._initial_subscriptions.get(topic),
+            close_timeout=self._close_timeout,
         )
         try:
             return await PulsarProducer(self._client(), topic, config).__aenter__()

@@ -66,7 +66,9 @@ class PulsarEngine:
         self.copy_format = PulsarCopyFormat(self.name)
         created, dead = plan.source.dead_letter_subscription, plan.dead_letter_topic
         self.copies = PulsarCopyWriter(
-            lambda: self._client, {dead: created} if created is not None and dead is not None else {}
+            lambda: self._client,
+            {dead: created} if created is not None and dead is not None else {},
+            plan.source.close_timeout,
         )
         self._client = (
             given

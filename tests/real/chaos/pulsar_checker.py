@@ -103,8 +103,8 @@ class PulsarVerdict:
     """Deliveries of completed messages, by the kind of disturbance; `late`: by a process that was cut off just before."""
     moved: int = 0
     """Deliveries after one of another process."""
-    copied_twice: int = 0
-    """Dead letters beyond one for each message."""
+    copied_twice: Counter[str] = field(default_factory=Counter)
+    """Dead letters beyond one for each message, by the kind of disturbance; `kill`: between the copy and its acknowledgement."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -263,7 +263,12 @@ def _stored_twice(run: _Run) -> Iterator[str]:
 
 
 def _dead_letters(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
-    """The dead letters are the poison messages; there are as many copies as the journals say, and a kill may hide one."""
+    """The dead letters are the poison messages, each once, unless its acknowledgement was lost.
+
+    A copy and the acknowledgement of its original are two requests. A process that is killed between them hides a copy from its
+    journal; a connection or a broker that ends then loses the acknowledgement, or it arrives when the message is another
+    process's already (`PersistentDispatcherMultipleConsumers.removeConsumer` redelivers at once): that one copies it again.
+    """
     copies = Counter(number for number, _ in run.evidence.dead_letters)
     if surplus := copies.keys() - run.evidence.poison:
         yield f"{len(surplus)} dead letters are not poison: {sorted(surplus)[:5]}"
@@ -279,9 +284,22 @@ def _dead_letters(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
             each.attempt == run.evidence.max_deliveries and not each.is_dead and each.life in run.killed
             for each in own
         )
-        verdict.copied_twice += count - 1
+        verdict.copied_twice += Counter(_reasons_of_copies(run, own, count))
         if not reported <= count <= reported + hidden:
             yield f"{number} has {count} dead letters; {reported} were reported, and kills may hide {hidden}"
+
+
+def _reasons_of_copies(run: _Run, own: Sequence[Handled], count: int) -> Iterator[str]:
+    """Yield why there is each copy of a message after the first one."""
+    reported = [each for each in own if each.is_dead]
+    for before, after in itertools.pairwise(reported):
+        kinds = (
+            one.kind
+            for one in run.disturbances_of(before.life)
+            if run.explains_loss(one, before, after.begin)
+        )
+        yield next(kinds, "late")
+    yield from ["kill"] * (count - max(1, len(reported)))
 
 
 # --- order -------------------------------------------------------------------------------------------------------------------

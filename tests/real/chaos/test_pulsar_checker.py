@@ -87,7 +87,7 @@ def changed(lines: list[str], old: str, *new: str) -> list[str]:
 def test_a_run_that_keeps_all_promises_has_no_problems(tmp_path: Path) -> None:
     verdict = judge(lives(tmp_path))
     assert verdict.problems == []
-    assert (verdict.delivered, verdict.moved, verdict.copied_twice) == (10, 2, 0)
+    assert (verdict.delivered, verdict.moved, verdict.copied_twice) == (10, 2, {})
     assert verdict.repeats == {"kill": 1}
 
 
@@ -165,7 +165,7 @@ def test_a_kill_between_copy_and_report_explains_a_second_copy(tmp_path: Path) -
     copying = [*FIRST, "9.991 nacked 4", "9.992 begin 4 2 9:0:2", "9.993 nacked 4"]
     found = lives(tmp_path, first=copying)
     verdict = judge(found, ((4, 2), (4, 2)))
-    assert (verdict.problems, verdict.copied_twice) == ([], 1)
+    assert (verdict.problems, verdict.copied_twice) == ([], {"kill": 1})
 
 
 @pytest.mark.parametrize(("is_hard", "explains"), [(True, True), (False, False)])

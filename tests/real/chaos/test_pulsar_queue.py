@@ -320,7 +320,7 @@ async def run_story(
     assert not verdict.problems, "\n".join(verdict.problems)
     return (
         f"{count:,} messages in {seconds:.0f} s, {faults}, {verdict.delivered:,} deliveries, after a completion: "
-        f"{dict(verdict.repeats)}; in another process: {verdict.moved:,}; copied twice: {verdict.copied_twice}"
+        f"{dict(verdict.repeats)}; in another process: {verdict.moved:,}; copied twice: {dict(verdict.copied_twice)}"
     )
 
 
