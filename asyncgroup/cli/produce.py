@@ -17,7 +17,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cli.common import add_topic, partition, separator, stop_signals
 from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.cli.lines import LineReader
-from asyncgroup.cli.pulsar_options import pulsar_config
+from asyncgroup.cli.pulsar_options import pulsar_producer_config
 from asyncgroup.config import ProducerConfig
 from asyncgroup.counting import counted, rate, size
 from asyncgroup.errors import AsyncGroupError, ConfigError
@@ -162,13 +162,13 @@ def _pulsar_producer(
     except UnicodeDecodeError:
         usage.error("--header: a property of Pulsar is UTF-8 text")
     lines = PulsarLineProducer(options.key_separator, key=options.key, properties=properties)
-    config = pulsar_config(given)
+    config, producer_config = pulsar_producer_config(given)
 
     @asynccontextmanager
     async def open_producer() -> AsyncIterator[PulsarProducer]:
         async with (
             PulsarClient(service_url, config) as client,
-            PulsarProducer(client, options.topic, interceptors=[lines]) as producer,
+            PulsarProducer(client, options.topic, producer_config, interceptors=[lines]) as producer,
         ):
             yield producer
 

@@ -6,14 +6,14 @@ import argparse
 import asyncio
 import sys
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from asyncgroup.cli.connection_options import ConnectionOptions
 from asyncgroup.cli.printing import Printer
-from asyncgroup.cli.pulsar_options import pulsar_config
+from asyncgroup.cli.pulsar_options import pulsar_consumer_config
 from asyncgroup.cli.start_positions import LogOffset
 from asyncgroup.cli.telemetry_options import CommandMetrics
 from asyncgroup.group.health.health import Health
@@ -22,6 +22,7 @@ from asyncgroup.lifecycle import run_until
 if TYPE_CHECKING:
     from asyncgroup.pulsar.client import PulsarClient
     from asyncgroup.pulsar.config import PulsarConfig
+    from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
     from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 
 __all__ = ["PulsarReading", "SubscriptionMember"]
@@ -40,6 +41,9 @@ class PulsarReading:
 
     service_url: str
     config: PulsarConfig
+    consumer_config: PulsarConsumerConfig
+    kind: str
+    """The type of the subscription."""
     topic: str
     subscription: str | None
     """Messages that were printed are acknowledged in it; None acknowledges nothing."""
@@ -52,6 +56,8 @@ class PulsarReading:
         cls, options: argparse.Namespace, given: ConnectionOptions, service_url: str, group: str | None
     ) -> PulsarReading:
         """Return what the options ask for; exit with a usage error for those that Pulsar does not have. Raises ConfigError."""
+        from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES
+
         usage: argparse.ArgumentParser = options.usage
         if options.partitions:
             first = f"{options.topic}-partition-{options.partitions[0]}"
@@ -60,7 +66,8 @@ class PulsarReading:
             usage.error("--offset is for Kafka: messages of Pulsar have no offsets; use --from")
         if options.missing_topics is not None:
             usage.error("--missing-topics is for Kafka")
-        start = options.offset or options.start or "latest"
+        config, consumer_config, kind = pulsar_consumer_config(given)
+        start = options.offset or options.start or str(consumer_config.initial_position)
         if isinstance(start, timedelta):
             start = datetime.now(UTC) - start
         if group is not None and isinstance(start, datetime):
@@ -68,7 +75,10 @@ class PulsarReading:
                 "--from with a time is not for --group: it would move the subscription, which other consumers read"
             )
         metrics = CommandMetrics(options)
-        return cls(service_url, pulsar_config(given), options.topic, group, start, metrics)
+        # a group has one of the types; what reads alone gets everything
+        kind = "exclusive" if group is None else kind or "failover"
+        consumer_config.check_type(SUBSCRIPTION_TYPES[kind])
+        return cls(service_url, config, consumer_config, kind, options.topic, group, start, metrics)
 
     async def read(self, printer: Printer, stop: asyncio.Event, signaled: asyncio.Event) -> None:
         """Print messages until `stop`; a signal also ends the attempt to connect.
@@ -89,18 +99,17 @@ class PulsarReading:
                 await self._print(consumer, printer, stop)
 
     async def _open(self, client: PulsarClient) -> PulsarTopicConsumer:
-        from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
-
         # to subscribe would create a topic that does not exist
         await client.partitions(self.topic)
         is_time = isinstance(self.start, datetime)
-        config = PulsarConsumerConfig(
+        config = replace(
+            self.consumer_config,
             initial_position="latest" if is_time else str(self.start),
             durable=self.subscription is not None,
+            start_paused=False,
         )
         name = self.subscription or f"asyncgroup-consume-{uuid4().hex[:8]}"
-        kind = "failover" if self.subscription is not None else "exclusive"
-        consumer = await client.subscribe(self.topic, name, type=kind, config=config).__aenter__()
+        consumer = await client.subscribe(self.topic, name, type=self.kind, config=config).__aenter__()
         try:
             if isinstance(self.start, datetime):
                 await consumer.seek(round(self.start.timestamp() * 1000))

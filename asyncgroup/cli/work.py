@@ -24,7 +24,7 @@ from asyncgroup.cli.common import (
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.extras import INSTALL_RICH, has_rich
 from asyncgroup.cli.handler_loading import handler_name, load_handler
-from asyncgroup.cli.pulsar_options import pulsar_config
+from asyncgroup.cli.pulsar_options import pulsar_source_keys
 from asyncgroup.cli.telemetry_options import CommandMetrics, add_telemetry_options
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
@@ -183,8 +183,8 @@ def _source(options: argparse.Namespace, hooks: Sequence[object]) -> Source:
     if service_url is not None:
         if options.missing_topics is not None:
             parser.error("--missing-topics is for Kafka")
-        config = pulsar_config(given)
-        return PulsarSource(service_url, group, options.topics, config=config, hooks=hooks)
+        config, keys = pulsar_source_keys(given)
+        return PulsarSource(service_url, group, options.topics, config=config, hooks=hooks, **keys)
     return GroupSource(
         servers,
         group,

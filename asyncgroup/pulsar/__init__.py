@@ -11,7 +11,7 @@
 
 A work queue on a subscription is `WorkQueue("pulsar://localhost:6650", "billing", "orders")`.
 
-- `client`: PulsarClient, with its `core`, `config` (`client_properties` reads the names of Java), `service_url` and `authentication`.
+- `client`: PulsarClient, with its `core`, `config` (`client_properties` and `java_properties` read the names of Java), `service_url` and `authentication`.
 - `errors`: the codes of a broker.
 - `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker, and `attach_reports` tell hooks.
 - `producer/`: batches, pending messages, receipts.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -26,10 +26,11 @@ from asyncgroup.pulsar.authentication import (
     TlsAuthentication,
     TokenAuthentication,
 )
+from asyncgroup.pulsar.java_properties import in_seconds, read_flag, read_property, read_text, read_whole
 from asyncgroup.secret import HIDDEN
 from asyncgroup.security import Tls
 
-__all__ = ["read_client_properties", "suggest_client_key"]
+__all__ = ["CLIENT_NAMES", "read_client_properties", "suggest_client_key"]
 
 _log = logging.getLogger("asyncgroup.config")
 
@@ -38,34 +39,9 @@ C = TypeVar("C")
 _NO_SUCH_KEY: Final = "there is no such key"
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def _text(value: object) -> str:
-    return str(value).strip()
-
-
-def _flag(value: object) -> bool:
-    text = _text(value).lower()
-    if text not in ("true", "false"):
-        raise ValueError("true or false")
-    return text == "true"
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,19}", _text(value), re.ASCII):
-        raise ValueError("a whole number")
-    return int(_text(value))
-
-
-def _in_seconds(parts: int) -> Callable[[object], float]:
-    """Return a reader of times in units; a second has `parts` of them."""
-    return lambda value: _whole(value) / parts
-
-
-_milliseconds = _in_seconds(1000)
-_nanoseconds = _in_seconds(10**9)
-_seconds = _in_seconds(1)
+_milliseconds = in_seconds(1000)
+_nanoseconds = in_seconds(10**9)
+_seconds = in_seconds(1)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -74,22 +50,22 @@ _KEYS: Final[Mapping[str, Property]] = {
     "operationTimeoutMs": Property("operation_timeout", _milliseconds),
     "connectionTimeoutMs": Property("connect_timeout", _milliseconds),
     "keepAliveIntervalSeconds": Property("keep_alive_interval", _seconds),
-    "connectionsPerBroker": Property("connections_per_broker", _whole),
+    "connectionsPerBroker": Property("connections_per_broker", read_whole),
     "connectionMaxIdleSeconds": Property("connections_max_idle", _seconds),
-    "memoryLimitBytes": Property("memory_limit", _whole),
+    "memoryLimitBytes": Property("memory_limit", read_whole),
     "initialBackoffIntervalNanos": Property("retry_backoff", _nanoseconds),
     "maxBackoffIntervalNanos": Property("retry_backoff_max", _nanoseconds),
-    "concurrentLookupRequest": Property("max_lookup_requests", _whole),
-    "maxLookupRedirects": Property("max_lookup_redirects", _whole),
-    "maxNumberOfRejectedRequestPerConnection": Property("max_rejected_requests", _whole),
-    "listenerName": Property("listener_name", _text),
+    "concurrentLookupRequest": Property("max_lookup_requests", read_whole),
+    "maxLookupRedirects": Property("max_lookup_redirects", read_whole),
+    "maxNumberOfRejectedRequestPerConnection": Property("max_rejected_requests", read_whole),
+    "listenerName": Property("listener_name", read_text),
 }
 
 _TLS: Final[Mapping[str, Property]] = {
-    "tlsTrustCertsFilePath": Property("ca_file", _text),
-    "tlsCertificateFilePath": Property("cert_file", _text),
-    "tlsKeyFilePath": Property("key_file", _text),
-    "tlsHostnameVerificationEnable": Property("check_hostname", _flag),
+    "tlsTrustCertsFilePath": Property("ca_file", read_text),
+    "tlsCertificateFilePath": Property("cert_file", read_text),
+    "tlsKeyFilePath": Property("key_file", read_text),
+    "tlsHostnameVerificationEnable": Property("check_hostname", read_flag),
 }
 """Names that stand for arguments of Tls."""
 
@@ -229,21 +205,21 @@ class _Found:
     def add(self, name: str, value: object, known: tuple[str, ...]) -> None:
         if name in _KEYS:
             prop = _KEYS[name]
-            self.keys[prop.key] = _read(prop, name, value)
+            self.keys[prop.key] = read_property(prop, name, value)
             self.names[prop.key] = name, value
         elif name in _TLS:
-            if (read := _read(_TLS[name], name, value)) != "":
+            if (read := read_property(_TLS[name], name, value)) != "":
                 self._tls[_TLS[name].key] = read
         elif name in _SERVICE_URLS:
-            self._add_once("service_url", _text(value), name)
+            self._add_once("service_url", read_text(value), name)
         elif name in _AUTH_PLUGINS:
-            self._plugin = _text(value)
+            self._plugin = read_text(value)
         elif name in _AUTH_PARAMS:
             if value != "":
                 self._params = name, value
         elif name in _OFF:
             values, allowed = _OFF[name]
-            if _text(value).lower() not in map(str.lower, values):
+            if read_text(value).lower() not in map(str.lower, values):
                 raise ConfigError(name, shown(name, value), allowed)
         elif name in _IGNORED:
             self.ignored.append(name)
@@ -306,13 +282,6 @@ _PLUGINS: Final[Mapping[str, str]] = {
 }
 
 
-def _read(prop: Property, name: str, value: object) -> Any:
-    try:
-        return prop.read(value)
-    except ValueError as error:
-        raise ConfigError(name, shown(name, value), str(error)) from None
-
-
 def _check_file(key: str, file: str | None) -> None:
     if file is not None and not Path(file).is_file():
         name = next(name for name, prop in _TLS.items() if prop.key == key)
@@ -322,9 +291,9 @@ def _check_file(key: str, file: str | None) -> None:
 def _token(name: str, params: object) -> TokenAuthentication:
     """Read `token:…`, `file:…` or the token itself (Java's AuthenticationToken)."""
     given: object = params
-    if isinstance(params, Mapping) or _text(params).startswith("{"):
+    if isinstance(params, Mapping) or read_text(params).startswith("{"):
         given = _params_of(name, params).get("token", "")
-    text = _text(given)
+    text = read_text(given)
     if text.startswith("file:"):
         file = Path(re.sub(r"^file:(//)?", "", text))
         return TokenAuthentication(lambda: file.read_text(encoding="utf-8").strip())
@@ -337,14 +306,14 @@ def _token(name: str, params: object) -> TokenAuthentication:
 def _params_of(name: str, params: object) -> dict[str, str]:
     """Read a mapping, JSON, or `name:value,name:value`. Raises ConfigError, which does not show it."""
     if isinstance(params, Mapping):
-        return {str(key): _text(value) for key, value in params.items()}
-    text = _text(params)
+        return {str(key): read_text(value) for key, value in params.items()}
+    text = read_text(params)
     if text.startswith("{"):
         try:
             read = json.loads(text)
         except ValueError:
             raise ConfigError(name, HIDDEN, "valid JSON") from None
-        return {str(key): _text(value) for key, value in read.items()}
+        return {str(key): read_text(value) for key, value in read.items()}
     parts = [part.partition(":") for part in text.split(",") if part.strip()]
     return {key.strip(): value.strip() for key, _, value in parts}
 
@@ -352,14 +321,22 @@ def _params_of(name: str, params: object) -> dict[str, str]:
 # --- suggestions ------------------------------------------------------------------------------------------------------
 
 
-def _all_names() -> tuple[str, ...]:
-    return (*_KEYS, *_TLS, *_SERVICE_URLS, *_AUTH_PLUGINS, *_AUTH_PARAMS, *_OFF, *_IGNORED)
+CLIENT_NAMES: Final = (
+    *_KEYS,
+    *_TLS,
+    *_SERVICE_URLS,
+    *_AUTH_PLUGINS,
+    *_AUTH_PARAMS,
+    *_OFF,
+    *_IGNORED,
+)
+"""Every name."""
 
 
 def _suggest_property(name: str, known: tuple[str, ...]) -> str:
     if name in known:
         return f"{_NO_SUCH_KEY}; {name} is a keyword argument: from_properties(properties, {name}=…)"
-    if near := close_matches(name, _all_names()):
+    if near := close_matches(name, CLIENT_NAMES):
         return f"{_NO_SUCH_KEY}; did you mean {' or '.join(near)}?"
     return _NO_SUCH_KEY
 
@@ -368,7 +345,7 @@ def suggest_client_key(key: str, known: tuple[str, ...]) -> str:
     """Return the text that suggests a replacement for `key`, which PulsarConfig does not have."""
     if (found := _PYTHON_NAMES.get(key)) is not None:
         return f"{_NO_SUCH_KEY}; {found}"
-    for name in _all_names():
+    for name in CLIENT_NAMES:
         if key in (name, _snake(name)):
             return f"{_NO_SUCH_KEY}; {_meaning(name)}"
     if near := close_matches(key, known):

@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.cli import main
-from asyncgroup.cli.connection_options import add_connection_options, connection_options
-from asyncgroup.cli.pulsar_options import pulsar_config
+from asyncgroup.cli.app import _parser
+from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
+from asyncgroup.cli.pulsar_options import (
+    pulsar_config,
+    pulsar_consumer_config,
+    pulsar_producer_config,
+    pulsar_source_keys,
+)
+from asyncgroup.cli.pulsar_reading import PulsarReading
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.authentication import BasicAuthentication, TokenAuthentication
 from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.security import Tls
 
 URL = "pulsar://10.0.0.1:6650"
@@ -106,6 +115,79 @@ def test_secrets_are_not_in_errors(plugin: str, params: str) -> None:
     with pytest.raises(ConfigError) as error:
         config_of(*x(f"authPlugin={plugin}", f"authParams={params}"))
     assert "s3cret" not in str(error.value)
+
+
+def given_by(*arguments: str) -> ConnectionOptions:
+    parser = argparse.ArgumentParser()
+    add_connection_options(parser, reads_pulsar=True)
+    return connection_options(parser.parse_args(["-b", URL, *arguments]), {})
+
+
+def test_properties_of_producers_and_consumers(tmp_path: Path) -> None:
+    """Each command takes those of its client; a file may have both."""
+    file = tmp_path / "both.conf"
+    file.write_text(
+        "sendTimeoutMs=5000\nreceiverQueueSize=7\noperationTimeoutMs=2000\ntopicName=x\npriorityLevel=1\n"
+    )
+    given = given_by("--config", str(file))
+    assert pulsar_config(given, {}) == PulsarConfig(operation_timeout=2.0)
+    assert pulsar_producer_config(given, {}) == (
+        PulsarConfig(operation_timeout=2.0),
+        PulsarProducerConfig(send_timeout=5.0),
+    )
+    environ = {"ASYNCGROUP_PULSAR_SUBSCRIPTION_TYPE": "Key_Shared"}
+    assert pulsar_consumer_config(given, environ) == (
+        PulsarConfig(operation_timeout=2.0),
+        PulsarConsumerConfig(receiver_queue_size=7, priority_level=1),
+        "key_shared",
+    )
+    assert pulsar_source_keys(given, {}) == (PulsarConfig(operation_timeout=2.0), {"priority_level": 1})
+    work = given_by(*x("consumerName=c", "subscriptionMode=NonDurable", "batchIndexAckEnabled=false"))
+    assert pulsar_source_keys(work, {})[1] == {"consumer_name": "c", "durable": False, "index_acks": False}
+
+
+@pytest.mark.parametrize(
+    ("read", "properties", "text"),
+    [
+        (pulsar_config, ["sendTimeoutMs=1"], "sendTimeoutMs='1' is not allowed: there is no such key (given by -X)"),
+        (pulsar_producer_config, ["receiverQueueSize=1"], "there is no such key (given by -X)"),
+        (pulsar_producer_config, ["topicName=x"], "left out: the command has options for it (given by -X)"),
+        (pulsar_producer_config, ["sendTimeoutMs=x"], "sendTimeoutMs='x' is not allowed: a whole number (given by -X)"),
+        (pulsar_consumer_config, ["sendTimeoutMs=1"], "there is no such key"),
+        (pulsar_consumer_config, ["subscriptionName=x"], "left out: the command has options for it (given by -X)"),
+        (pulsar_consumer_config, ["deadLetterPolicy=x"], "a work queue has dead_letter and retry (given by -X)"),
+        (pulsar_source_keys, ["receiverQueueSize=5"], "left out: the queue decides it (given by -X)"),
+        (pulsar_source_keys, ["subscriptionType=Shared"], "left out: the command has options for it (given by -X)"),
+    ],
+)  # fmt: skip
+def test_a_property_of_the_other_client_is_one_error(
+    read: Callable[..., object], properties: list[str], text: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(given_by(*x(*properties)), {})
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "start"),
+    [
+        ([], "exclusive", "latest"),
+        (["--group", "g"], "failover", "latest"),
+        (["--group", "g", *x("subscriptionType=Shared", "subscriptionInitialPosition=Earliest")], "shared", "earliest"),
+        ([*x("subscriptionInitialPosition=Earliest", "startPaused=true"), "--from", "latest"], "exclusive", "latest"),
+    ],
+)  # fmt: skip
+def test_the_consumer_of_consume(arguments: list[str], kind: str, start: str) -> None:
+    options = _parser().parse_args([*CONSUME, *arguments])
+    given = connection_options(options, {})
+    found = PulsarReading.of(options, given, URL, options.group)
+    assert (found.kind, found.start) == (kind, start)
+
+
+def test_a_consumer_that_its_type_does_not_have(capsys: Output) -> None:
+    readable = x("subscriptionType=Shared", "readCompacted=true")
+    assert main([*CONSUME, "--group", "g", *readable]) == 1
+    assert "read_compacted=True is not allowed: False unless the type is exclusive" in capsys.readouterr().err
 
 
 def test_tls_needs_its_scheme(tmp_path: Path, capsys: Output) -> None:

@@ -1,4 +1,4 @@
-"""Consumers of Pulsar topics, as `config` configures them.
+"""Consumers of Pulsar topics, as `config` configures them; `consumer_properties` has the names of Java.
 
 - `topic_consumer`: what a program uses, with a `pulsar_consumer` for each partition, and its `listener`.
 - `registration` keeps it at its broker, with the request that `subscribing` makes; `seeking` moves the subscription, `backlog` finds its end.

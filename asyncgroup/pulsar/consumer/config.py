@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from asyncgroup.checks import (
     COUNT,
@@ -20,6 +20,9 @@ from asyncgroup.checks import (
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.varint import is_encodable
+
+if TYPE_CHECKING:
+    from asyncgroup.properties.reader import FromProperties
 
 __all__ = ["POSITIONS", "SUBSCRIPTION_TYPES", "PulsarConsumerConfig", "SubscriptionType"]
 
@@ -183,6 +186,21 @@ class PulsarConsumerConfig:
                 self.initial_position,
                 "'latest' or 'earliest' unless durable=False: use `seek`",
             )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object], **keys: Any) -> FromProperties[Self]:
+        """Create a configuration from the names of Java's client (`ConsumerConfigurationData`); `keys` win.
+
+            config, rest = PulsarConsumerConfig.from_properties({"topicNames": "orders", "subscriptionType": "Shared"})
+
+        `rest` has those of `topic`, `subscription` and `type` that are given, the arguments of `subscribe`. A name that has no effect here is
+        logged as a warning. Raises ConfigError for an unknown name, an invalid value, and a feature that this client lacks.
+        """
+        from asyncgroup.pulsar.consumer.consumer_properties import CONSUMER_NAMES
+        from asyncgroup.pulsar.java_properties import read_java_properties
+
+        known = tuple(each.name for each in fields(cls))
+        return read_java_properties(cls, CONSUMER_NAMES, properties, keys, known)
 
     def check_type(self, kind: SubscriptionType) -> None:
         """Raise ConfigError for settings that a type of subscriptions does not have."""

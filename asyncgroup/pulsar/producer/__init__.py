@@ -1,4 +1,4 @@
-"""Producers of a Pulsar client: PulsarProducer in `producer`, as `config` configures it.
+"""Producers of a Pulsar client: PulsarProducer in `producer`, as `config` configures it; `producer_properties` has the names of Java.
 
 The way of a message:
 

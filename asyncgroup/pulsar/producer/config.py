@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from asyncgroup.checks import (
     DURATION_OR_ZERO,
@@ -22,6 +22,9 @@ from asyncgroup.pulsar.producer.routing import HASHINGS, ROUTINGS
 from asyncgroup.pulsar.wire.compression import COMPRESSIONS
 from asyncgroup.pulsar.wire.enums import ProducerAccessMode
 from asyncgroup.pulsar.wire.varint import is_encodable
+
+if TYPE_CHECKING:
+    from asyncgroup.properties.reader import FromProperties
 
 __all__ = ["ACCESS_MODES", "PulsarProducerConfig"]
 
@@ -165,6 +168,21 @@ class PulsarProducerConfig(KnownKeys):
         if not fits:
             hint = seconds_hint(value) if "seconds" in allowed and isinstance(value, int | float) else ""
             raise ConfigError(key, value, allowed + hint + timedelta_hint(value, allowed))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object], **keys: Any) -> FromProperties[Self]:
+        """Create a configuration from the names of Java's client (`ProducerConfigurationData`); `keys` win.
+
+            config, rest = PulsarProducerConfig.from_properties({"topicName": "orders", "sendTimeoutMs": 0})
+
+        `rest` has the `topic`, if it is given. A name that has no effect here is
+        logged as a warning. Raises ConfigError for an unknown name, an invalid value, and a feature that this client lacks.
+        """
+        from asyncgroup.pulsar.java_properties import read_java_properties
+        from asyncgroup.pulsar.producer.producer_properties import PRODUCER_NAMES
+
+        known = tuple(each.name for each in fields(cls))
+        return read_java_properties(cls, PRODUCER_NAMES, properties, keys, known)
 
     @classmethod
     def of(cls, config: object) -> Self:
