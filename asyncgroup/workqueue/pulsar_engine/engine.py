@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
-from asyncgroup.errors import AsyncGroupError, ConfigError, ConsumerBusy
+from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.group.health.health import Health
 from asyncgroup.hooks import Hooks, delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
-from asyncgroup.model import MillisClock, Record, TopicPartition
+from asyncgroup.model import MillisClock, Record
 from asyncgroup.pulsar.client import PulsarClient
-from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.seeking import seek
-from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.engine import OpenQueue
-from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopyFormat, due_at
 from asyncgroup.workqueue.pulsar_engine.copy_writer import PulsarCopyWriter
-from asyncgroup.workqueue.pulsar_engine.queue_partition import QueuePartition
+from asyncgroup.workqueue.pulsar_engine.partitions import SubscribedPartitions
 from asyncgroup.workqueue.pulsar_engine.source import FEATURES, PulsarPlan
-from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
@@ -37,20 +32,11 @@ __all__ = ["PulsarEngine"]
 ERROR_BUFFER: Final = 256
 """Errors that a reader of `errors()` may leave unread."""
 
-_CONSUMER_BUSY: Final = 5
-
-_TYPES: Final = {
-    Mode.EXCLUSIVE: SubscriptionType.EXCLUSIVE,
-    Mode.SHARED: SubscriptionType.SHARED,
-    Mode.FAILOVER: SubscriptionType.FAILOVER,
-    Mode.KEY_SHARED: SubscriptionType.KEY_SHARED,
-}
-
 _log = escaping_logger("asyncgroup.pulsar")
 
 
 class PulsarEngine:
-    """The Engine of a queue on a PulsarSource: a consumer for each partition."""
+    """The Engine of a queue on a PulsarSource, with its SubscribedPartitions."""
 
     features = FEATURES
 
@@ -79,9 +65,9 @@ class PulsarEngine:
         self._source = plan.source
         self._settings = settings
         self._clock = clock
-        self._limits = ReceiveLimits(settings)
+        self._partitions = SubscribedPartitions(plan, settings, lambda: self._client._inner, self._on_error)
+        self._readers = self._partitions.readers
         self._queue: OpenQueue | None = None
-        self._readers: dict[TopicPartition, QueuePartition] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._errors = ErrorStream(ERROR_BUFFER)
         self._at_close: tuple[PartitionStatistics, ...] = ()
@@ -102,114 +88,25 @@ class PulsarEngine:
     # --- life -----------------------------------------------------------------------------------------------------------
 
     async def open(self, queue: OpenQueue) -> None:
-        """Subscribe to all partitions. Raises ConsumerBusy, PulsarServerError, TransportError, AuthenticationError."""
+        """Subscribe to all partitions: each begins alone, see `SubscribedPartitions.open`.
+
+        Raises ConsumerBusy, PulsarServerError, TransportError, AuthenticationError.
+        """
         self._queue = queue
         self._opened_at = asyncio.get_running_loop().time()
         if self._owns_client:
             await self._client.__aenter__()
-        core = self._client._inner
-        names = [TopicName.parse(topic) for topic in self._topics]
-        counts = await asyncio.gather(*(core.lookup.partitions_of(name) for name in names))
-        found = {name: range(count) if count else (-1,) for name, count in zip(names, counts, strict=True)}
-        await self._start(self._add(queue, found))
-        self._spawn(self._watch_partitions(queue, names), "partitions")
-        if self._limits.on_demand:
-            self._spawn(self._watch_demand(queue), "demand")
+        topics = [TopicName.parse(topic) for topic in self._topics]
+        await self._partitions.open(queue, topics)
+        self._spawn(self._partitions.watch(topics), "partitions")
+        self._spawn(self._partitions.watch_demand(), "demand")
 
     @property
     def _topics(self) -> list[str]:
         return [*self._plan.topics, *([] if self.retry_topic is None else [self.retry_topic])]
 
-    def _add(
-        self, queue: OpenQueue, partitions: Mapping[TopicName, Iterable[int]], *, is_new: bool = False
-    ) -> list[QueuePartition]:
-        """Add partitions; -1 is a topic without any. All of them are known before the first one gets its share of the limits."""
-        added = dict[QueuePartition, TopicName]()
-        for topic, numbers in partitions.items():
-            for number in numbers:
-                tp = TopicPartition(str(topic), number)
-                reader = self._readers[tp] = QueuePartition(
-                    queue,
-                    self.name,
-                    tp,
-                    self._limits,
-                    self._on_error,
-                    has_copies=str(topic) == self.retry_topic,
-                )
-                added[reader] = topic
-        self._limits.share_by(len(self._readers))
-        for reader, topic in added.items():
-            reader.consumer = self._consumer(topic, reader, is_new=is_new)
-        return list(added)
-
-    def _consumer(self, topic: TopicName, reader: QueuePartition, *, is_new: bool) -> PulsarConsumer:
-        settings, source, number = self._settings, self._source, reader.work.tp.partition
-        is_failover = settings.mode is Mode.FAILOVER
-        # a partition that was added later, or a copy, is not skipped
-        begins_early = is_new or reader.has_copies
-        config = PulsarConsumerConfig(
-            consumer_name=(settings.name or source.consumer_name) if is_failover else source.consumer_name,
-            initial_position="earliest" if begins_early else settings.initial_position or "latest",
-            priority_level=settings.priority if is_failover else source.priority_level,
-            durable=source.durable,
-            key_ranges=source.key_ranges,
-            allow_out_of_order=settings.allow_out_of_order,
-            ack_group_time=settings.ack_group_time,
-            ack_group_size=settings.ack_group_size,
-            index_acks=source.index_acks,
-            close_timeout=source.close_timeout,
-            receiver_queue_bytes=self._limits.bytes,
-        )
-        return PulsarConsumer(
-            self._client._inner,
-            topic if number < 0 else topic.of_partition(number),
-            self.name,
-            _TYPES[settings.mode],
-            config,
-            reader,
-            queue_size=0 if self._limits.on_demand else self._limits.records,
-        )
-
-    async def _start(self, readers: list[QueuePartition]) -> None:
-        assert self._queue is not None
-        for reader in readers:
-            self._queue.add(reader.work)
-            reader.consumer.start()
-        found = await asyncio.gather(
-            *(reader.consumer.wait_attached() for reader in readers), return_exceptions=True
-        )
-        for error in found:
-            if isinstance(error, PulsarServerError) and error.code == _CONSUMER_BUSY:
-                raise ConsumerBusy(self.name, error.text) from error
-            if isinstance(error, BaseException):
-                raise error
-
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(start_task(work, name=f"work queue {self.name}: {name}"))
-
-    async def _watch_partitions(self, queue: OpenQueue, topics: list[TopicName]) -> None:
-        """Read partitions that are added to a topic."""
-        core = self._client._inner
-        while interval := core.config.partitions_update_interval:
-            await asyncio.sleep(interval)
-            for topic in topics:
-                known = sum(tp.topic == str(topic) and tp.partition >= 0 for tp in self._readers)
-                if not known:
-                    continue
-                try:
-                    count = await core.lookup.partitions_of(topic, create=False)
-                    if count > known:
-                        await self._start(self._add(queue, {topic: range(known, count)}, is_new=True))
-                except AsyncGroupError as error:
-                    self.report(error)
-
-    async def _watch_demand(self, queue: OpenQueue) -> None:
-        """Without a receiver queue a message is asked for when a task waits for one."""
-        while True:
-            await queue.on_demand.wait()
-            queue.on_demand.clear()
-            for reader in self._readers.values():
-                reader.ask_on_demand()
 
     async def leave(self) -> None:
         """Wait until the open deliveries have ended, or cancel their handlers after `close_timeout`; then close the consumers."""
@@ -217,6 +114,7 @@ class PulsarEngine:
         if queue is None:
             return
         self._at_close = self.statistics()[0]
+        self._partitions.end_open()
         await cancel_and_wait(*self._tasks)
         readers = list(self._readers.values())
         for reader in readers:
@@ -238,6 +136,7 @@ class PulsarEngine:
                 queue.remove(reader.work)
                 queue.became_inactive(reader.work.tp)
             await asyncio.gather(*(reader.consumer.aclose() for reader in readers), return_exceptions=True)
+            await self._partitions.aclose()
             self._readers.clear()
 
     async def aclose(self) -> None:
@@ -308,6 +207,10 @@ class PulsarEngine:
             for tp, reader in sorted(self._readers.items())
             if not reader.consumer.is_attached
         ]
+        refused = [
+            f"{tp.topic}-{tp.partition} is refused by its broker: {error}"
+            for tp, error in sorted(self._partitions.refused.items())
+        ]
         is_alone = len(apart) == len(self._readers)
         return Health(
             group_id=self.name,
@@ -320,7 +223,7 @@ class PulsarEngine:
             last_fetch=None,
             claims=(),
             waits_for=None,
-            problems=(*problems, *apart),
+            problems=(*problems, *apart, *refused),
             errors=(),
             not_ready="no partition is connected to its broker" if apart and is_alone else None,
         )

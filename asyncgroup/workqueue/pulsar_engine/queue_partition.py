@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, DecodeError
@@ -39,13 +38,34 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.engine import OpenQueue
     from asyncgroup.workqueue.receive_limits import ReceiveLimits
 
-__all__ = ["QueuePartition"]
+__all__ = ["PartitionOwner", "QueuePartition"]
 
 _ALL: Final = 1 << 31
 
 MOST_FAILURES: Final = 50_000
 """Messages that have failed here and were withdrawn whose numbers of deliveries are kept: as many as a broker leaves
 unacknowledged at a consumer (`maxUnackedMessagesPerConsumer`)."""
+
+
+class PartitionOwner(Protocol):
+    """What a partition calls of the queue's partitions, of which it is one."""
+
+    def report(self, error: Exception) -> None:
+        """Something failed that is tried again."""
+        ...
+
+    def attached(self, reader: QueuePartition) -> None:
+        """It is registered at its broker, at first or again."""
+        ...
+
+    def refused_by_broker(self, reader: QueuePartition, error: Exception) -> None:
+        """It has ended: its broker does not accept it."""
+        ...
+
+    # without a receiver queue
+    def unasked(self, reader: QueuePartition) -> None:
+        """It has no permit at its broker."""
+        ...
 
 
 class QueuePartition(PartitionEngine, PulsarConsumerListener):
@@ -59,7 +79,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         subscription: str,
         tp: TopicPartition,
         limits: ReceiveLimits,
-        on_error: Callable[[Exception], object],
+        owner: PartitionOwner,
         *,
         has_copies: bool,
     ) -> None:
@@ -68,7 +88,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self.work: Work = PartitionWork(tp, AckWindow(0), engine=self)
         self._queue = queue
         self._limits = limits
-        self._on_error = on_error
+        self._owner = owner
         self._next = 0  # the number of the next message
         self._open: dict[int, PulsarMessage] = {}
         """The messages that the queue has, by number."""
@@ -136,6 +156,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         """Without a receiver queue ask for one message if a task waits and none is here."""
         if self._limits.on_demand:
             self.consumer.set_waiting(1 if self._queue.has_demand and not self.work.queued else 0)
+            if self.consumer.permits.open <= 0:
+                self._owner.unasked(self)
 
     def _has_room(self) -> bool:
         """The permits limit the number of messages; their bytes are limited by taking no more."""
@@ -174,7 +196,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         try:
             message.headers  # noqa: B018  decoded here
         except DecodeError as error:
-            self._on_error(
+            self._owner.report(
                 DecodeError(
                     f"{message.topic} {message.message_id} cannot be read, and is acknowledged: {error}"
                 )
@@ -202,11 +224,15 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
 
     def on_error(self, error: Exception) -> None:
         """Report what is tried again."""
-        self._on_error(error)
+        self._owner.report(error)
 
     def on_failed(self, error: Exception) -> None:
-        """The consumer has ended for good, and the queue with it."""
-        self._queue.end(error)
+        """The consumer has ended for good."""
+        self._owner.refused_by_broker(self, error)
+
+    def on_attached(self) -> None:
+        """It is registered at its broker."""
+        self._owner.attached(self)
 
     def forget(self) -> None:
         """The subscription continues elsewhere: open deliveries are lost."""

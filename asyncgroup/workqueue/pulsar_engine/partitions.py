@@ -1,0 +1,267 @@
+"""SubscribedPartitions: the partitions of a queue, each with its consumer. One that its broker refuses ends alone.
+
+A partition is attached, or on its way to a broker, or refused: its topic was deleted or is not allowed, or no broker was found
+when it was opened. A refused one is forgotten, and tried again when the numbers of partitions are looked up. The queue ends
+with the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConsumerBusy
+from asyncgroup.lifecycle import start_task
+from asyncgroup.model import TopicPartition
+from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.workqueue.engine import OpenQueue
+from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.pulsar_engine.queue_partition import PartitionOwner, QueuePartition
+from asyncgroup.workqueue.pulsar_engine.source import PulsarPlan
+from asyncgroup.workqueue.receive_limits import ReceiveLimits
+from asyncgroup.workqueue.settings import QueueSettings
+
+__all__ = ["SubscribedPartitions"]
+
+OTHERS: Final = 2.0
+"""Seconds that a queue which is opened waits for its other partitions when one is attached."""
+
+_CONSUMER_BUSY: Final = 5
+
+_TYPES: Final = {
+    Mode.EXCLUSIVE: SubscriptionType.EXCLUSIVE,
+    Mode.SHARED: SubscriptionType.SHARED,
+    Mode.FAILOVER: SubscriptionType.FAILOVER,
+    Mode.KEY_SHARED: SubscriptionType.KEY_SHARED,
+}
+
+
+class SubscribedPartitions(PartitionOwner):
+    """The partitions of one queue; `report(error)` is called for what is tried again.
+
+    Those that are attached share the limits of the queue, also when others are added or refused.
+    """
+
+    def __init__(
+        self,
+        plan: PulsarPlan,
+        settings: QueueSettings,
+        core: Callable[[], ClientCore],
+        report: Callable[[Exception], object],
+    ) -> None:
+        """`core` returns what an open client shares."""
+        self.readers: dict[TopicPartition, QueuePartition] = {}
+        """All but the refused ones."""
+        self.refused: dict[TopicPartition, Exception] = {}
+        """The partitions that their brokers have refused, with the reasons."""
+        self._plan = plan
+        self._name = plan.source.subscription
+        self._settings = settings
+        self._limits = ReceiveLimits(settings)
+        self._core = core
+        self._report = report
+        self._queue: OpenQueue
+        self._begins_early: dict[TopicPartition, bool] = {}  # of all that were ever added
+        self._starting: set[QueuePartition] = set()  # neither attached nor refused yet
+        self._unasked: dict[QueuePartition, None] = {}  # without a permit; used without a receiver queue
+        self._closes: set[asyncio.Task[None]] = set()  # of the consumers of refused partitions
+        self._changed = asyncio.Event()
+        self._is_opening = True
+        self._is_closed = False
+        self._failure: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"<SubscribedPartitions: {len(self.readers)}, and {len(self.refused)} refused>"
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    async def open(self, queue: OpenQueue, topics: Sequence[TopicName]) -> None:
+        """Subscribe to all partitions; return when one is attached, and the others are or have had `OTHERS` seconds.
+
+        Raises why all are refused, in Mode.EXCLUSIVE also ConsumerBusy for one of them: another consumer has it.
+        """
+        self._queue = queue
+        lookup = self._core().lookup
+        counts = await asyncio.gather(*(lookup.partitions_of(topic) for topic in topics))
+        self._check_open()
+        self._start(
+            (topic, number)
+            for topic, count in zip(topics, counts, strict=True)
+            for number in (range(count) if count else (-1,))
+        )
+        try:
+            await self._wait()
+        finally:
+            self._is_opening = False
+        if self._failure is not None:
+            raise self._failure
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"work queue {self._name}: it is closed")
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(None) as limit:
+                while self._starting and self._failure is None and not self._is_closed:
+                    if limit.when() is None and any(
+                        part.consumer.is_attached for part in self.readers.values()
+                    ):
+                        limit.reschedule(asyncio.get_running_loop().time() + OTHERS)
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass  # the others go on
+
+    async def aclose(self) -> None:
+        """Wait for the ends of the consumers of refused partitions. Those of the others are closed by the engine."""
+        if self._closes:
+            await asyncio.wait(self._closes)
+
+    def end_open(self) -> None:
+        """Let `open` raise ClosedError."""
+        self._is_closed = True
+        self._changed.set()
+
+    async def watch(self, topics: Sequence[TopicName]) -> None:
+        """Read partitions that are added to a topic, and try those again that were refused."""
+        core = self._core()
+        while interval := core.config.partitions_update_interval:
+            await asyncio.sleep(interval)
+            for topic in topics:
+                alone = TopicPartition(str(topic), -1)
+                if alone in self.readers:
+                    continue
+                try:
+                    count = await core.lookup.partitions_of(topic, create=False)
+                except AsyncGroupError as error:
+                    self._report(error)
+                    continue
+                numbers: Iterable[int] = (-1,) if alone in self._begins_early else range(count)
+                known = {tp.partition for tp in self.readers if tp.topic == str(topic)}
+                self._start((topic, number) for number in numbers if number not in known)
+
+    def _start(self, partitions: Iterable[tuple[TopicName, int]]) -> None:
+        """Begin to attach partitions; -1 is a topic without any. Each gets its share of the limits, and so do the open ones."""
+        found = list(partitions)
+        if not found:
+            return
+        self._limits.share_by(len(self.readers) + len(found))
+        added = [self._add(topic, number) for topic, number in found]
+        self._share()
+        for reader in added:
+            self._queue.add(reader.work)
+            reader.consumer.start()
+
+    def _add(self, topic: TopicName, number: int) -> QueuePartition:
+        tp = TopicPartition(str(topic), number)
+        has_copies = tp.topic == self._plan.retry_topic
+        reader = QueuePartition(self._queue, self._name, tp, self._limits, self, has_copies=has_copies)
+        # a partition that was added later, or a copy, is not skipped
+        early = self._begins_early.setdefault(tp, has_copies or not self._is_opening)
+        reader.consumer = PulsarConsumer(
+            self._core(),
+            topic if number < 0 else topic.of_partition(number),
+            self._name,
+            _TYPES[self._settings.mode],
+            self._config(begins_early=early),
+            reader,
+            queue_size=self._queue_size,
+        )
+        self.readers[tp] = reader
+        self.refused.pop(tp, None)
+        self._starting.add(reader)
+        return reader
+
+    def _config(self, *, begins_early: bool) -> PulsarConsumerConfig:
+        settings, source = self._settings, self._plan.source
+        is_failover = settings.mode is Mode.FAILOVER
+        return PulsarConsumerConfig(
+            consumer_name=(settings.name or source.consumer_name) if is_failover else source.consumer_name,
+            initial_position="earliest" if begins_early else settings.initial_position or "latest",
+            priority_level=settings.priority if is_failover else source.priority_level,
+            durable=source.durable,
+            key_ranges=source.key_ranges,
+            allow_out_of_order=settings.allow_out_of_order,
+            ack_group_time=settings.ack_group_time,
+            ack_group_size=settings.ack_group_size,
+            index_acks=source.index_acks,
+            close_timeout=source.close_timeout,
+            receiver_queue_bytes=self._limits.bytes,
+        )
+
+    @property
+    def _queue_size(self) -> int:
+        return 0 if self._limits.on_demand else self._limits.records
+
+    def _share(self) -> None:
+        self._limits.share_by(len(self.readers))
+        for reader in self.readers.values():
+            reader.consumer.set_limits(self._queue_size, self._limits.bytes)
+
+    # --- called by the partitions ---------------------------------------------------------------------------------------
+
+    def report(self, error: Exception) -> None:
+        """Something failed that is tried again."""
+        self._report(error)
+
+    def attached(self, reader: QueuePartition) -> None:
+        """A partition is registered at its broker, at first or again."""
+        self._unasked[reader] = None
+        self._starting.discard(reader)
+        self._changed.set()
+
+    def refused_by_broker(self, reader: QueuePartition, error: Exception) -> None:
+        """A partition has ended; the others go on. The queue ends with the last one."""
+        if self._is_closed:
+            return
+        if isinstance(error, PulsarServerError) and error.code == _CONSUMER_BUSY:
+            busy = ConsumerBusy(self._name, error.text)
+            busy.__cause__ = error
+            error = busy
+        tp = reader.work.tp
+        del self.readers[tp]
+        self.refused[tp] = error
+        self._starting.discard(reader)
+        self._unasked.pop(reader, None)
+        self._queue.lose(reader.work)
+        self._queue.became_inactive(tp)
+        close = start_task(reader.consumer.aclose(), name=f"work queue {self._name}: close of {tp}")
+        self._closes.add(close)
+        close.add_done_callback(self._closes.discard)
+        is_taken = isinstance(error, ConsumerBusy) and self._settings.mode is Mode.EXCLUSIVE
+        if not self.readers or (self._is_opening and is_taken):
+            self._fail(error)
+        else:
+            self._report(error)
+            self._share()
+        self._changed.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        if not self._is_opening:
+            self._queue.end(error)
+
+    # --- without a receiver queue ---------------------------------------------------------------------------------------
+
+    def unasked(self, reader: QueuePartition) -> None:
+        """A partition has no permit at its broker: it is asked when a task waits."""
+        self._unasked[reader] = None
+
+    async def watch_demand(self) -> None:
+        """Ask for a message when a task waits for one; partitions that were asked before and have sent none are not asked again."""
+        if not self._limits.on_demand:
+            return
+        on_demand = self._queue.on_demand
+        while True:
+            await on_demand.wait()
+            on_demand.clear()
+            unasked, self._unasked = self._unasked, {}
+            for reader in unasked:
+                reader.ask_on_demand()
