@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.errors import ConnectionLost, ProtocolError
-from asyncgroup.net.framing import READ_BYTES, SIZE_BYTES, FrameProtocol
+from asyncgroup.net.framing import READ_BYTES, READ_SECONDS, SIZE_BYTES, FrameProtocol, ReadTurns
 from asyncgroup.net.tls_errors import Hints
 
 HINTS = Hints(
@@ -27,16 +29,27 @@ class Transport:
     """A transport with only what FrameProtocol uses."""
 
     aborted = False
+    is_paused = False
 
     def abort(self) -> None:
         self.aborted = True
 
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
 
-def protocol(limit: int = LIMIT) -> tuple[FrameProtocol, list[bytes], list[Any], Transport]:
+    def resume_reading(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+
+def protocol(
+    limit: int = LIMIT, turns: ReadTurns | None = None
+) -> tuple[FrameProtocol, list[bytes], list[Any], Transport]:
     frames: list[bytes] = []
     ends: list[Any] = []
     made, transport = (
-        FrameProtocol(lambda frame: frames.append(bytes(frame)), ends.append, limit, HINTS),
+        FrameProtocol(lambda frame: frames.append(bytes(frame)), ends.append, limit, HINTS, turns),
         Transport(),
     )
     made.connection_made(transport)  # type: ignore[arg-type]
@@ -148,3 +161,99 @@ async def test_drain_returns_when_the_buffer_has_room_or_the_connection_ends() -
         assert not waiting.done()
         wake()
         await asyncio.wait_for(waiting, 1)
+
+
+# --- long runs of frames ------------------------------------------------------------------------------------------------
+
+
+class Turns(ReadTurns):
+    """Interrupts where the test says so."""
+
+    def __init__(self, over: Iterator[bool]) -> None:
+        self._over = over
+        self.later: list[Callable[[], None]] = []
+
+    def is_over(self) -> bool:
+        return next(self._over, False)
+
+    def continue_later(self, go_on: Callable[[], None]) -> None:
+        self.later.append(go_on)
+
+    def run(self) -> None:
+        while self.later:
+            self.later.pop(0)()
+
+
+small = st.lists(st.integers(0, 300).map(lambda size: bytes([size % 251]) * size), max_size=60)
+
+
+@given(
+    st.one_of(bodies, small),
+    st.lists(st.integers(1, READ_BYTES * 2), max_size=30),
+    st.lists(st.booleans(), max_size=40),
+    st.booleans(),
+)
+def test_a_run_of_frames_that_is_interrupted_goes_on_where_it_was(
+    bodies: list[bytes], cuts: list[int], over: list[bool], is_lost: bool
+) -> None:
+    turns = Turns(iter(over))
+    made, frames, ends, transport = protocol(turns=turns)
+    data, position, sizes = framed(bodies), 0, iter(cuts)
+    while position < len(data):
+        assert not transport.is_paused
+        buffer = made.get_buffer(-1)
+        count = min(len(buffer), next(sizes, 4096), len(data) - position)
+        buffer[:count] = data[position : position + count]
+        made.buffer_updated(count)
+        position += count
+        assert transport.is_paused == bool(turns.later)
+        if position < len(data) or not is_lost:
+            turns.run()
+    if is_lost:
+        made.connection_lost(None)
+        assert ends == [None]
+        turns.run()
+    assert frames == bodies
+
+
+class Loop:
+    """A loop with only what ReadTurns uses. Each frame takes 0.2 ms."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ready: list[Any] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+        self.ready.append((callback, arguments))
+
+    def on_frame(self, _: bytes | bytearray) -> None:
+        self.now += 0.0002
+
+    def run_turn(self) -> None:
+        ready, self.ready = self.ready, []
+        for callback, arguments in ready:
+            callback(*arguments)
+
+
+def test_other_callbacks_have_a_turn_every_ten_milliseconds() -> None:
+    """Two buffers in one turn of the loop, with 300 frames each, would hold it for 120 ms."""
+    loop, turns = Loop(), []
+    made = FrameProtocol(loop.on_frame, lambda _: None, LIMIT, HINTS, ReadTurns(loop))  # type: ignore[arg-type]
+    transport = Transport()
+    made.connection_made(transport)  # type: ignore[arg-type]
+    data = framed([b"x" * 100] * 300)
+    buffers = 0
+    while loop.ready or buffers < 2:
+        if not transport.is_paused and buffers < 2:
+            feed(made, data, [READ_BYTES])
+            buffers += 1
+            continue
+        turns.append(loop.now)
+        loop.run_turn()
+    assert loop.now == pytest.approx(0.12)
+    for before, after in itertools.pairwise([0.0, *turns]):
+        assert after - before < READ_SECONDS + 2 * 8 * 0.0002
+    assert len(turns) > 9

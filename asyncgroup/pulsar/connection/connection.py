@@ -15,7 +15,7 @@ from asyncgroup.errors import ConnectionLost, DecodeError, ProtocolError, Reques
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
-from asyncgroup.net.framing import FrameProtocol
+from asyncgroup.net.framing import FrameProtocol, ReadTurns
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.credentials import ConnectionCredentials
 from asyncgroup.pulsar.connection.keep_alive import PingTimer
@@ -85,7 +85,11 @@ class PulsarConnection:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self.protocol = FrameProtocol(
-            self._on_frame, self._on_lost, DEFAULT_MAX_MESSAGE_SIZE + FRAME_HEADROOM, HINTS
+            self._on_frame,
+            self._on_lost,
+            DEFAULT_MAX_MESSAGE_SIZE + FRAME_HEADROOM,
+            HINTS,
+            ReadTurns(self._loop),
         )
         self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
         """Bytes of metadata and payload that the broker accepts in a message."""

@@ -143,6 +143,7 @@ class PulsarConsumer:
             None  # of a subscription that is not durable, since the last seek
         )
         self._given_back = 0  # messages that are asked for with the next request
+        self._knows_sizes = False  # of messages: one has arrived
         self._is_seeking = False
         self._is_closing = False
 
@@ -299,6 +300,9 @@ class PulsarConsumer:
         if self._on_received is not None:
             self._on_received(len(arrived.messages), len(frame))
         if arrived.messages:
+            if not self._knows_sizes:  # the first permits were few, as for messages of the largest size
+                self._knows_sizes = True
+                self._flow()
             self._listener.on_messages()
         else:
             self._rejections.react(arrived, self._connection)

@@ -118,6 +118,28 @@ async def test_permits_follow_the_queue(broker: Broker) -> None:
         assert sum(flow.message_permits for flow in broker.of(CommandFlow)) == 110
 
 
+async def test_the_queue_grows_when_the_size_of_messages_is_known(broker: Broker) -> None:
+    """The first permits are for messages of 5 MiB, which a queue of 64 MiB has room for."""
+    async with consuming(broker) as consumer:
+        await asyncio.sleep(1)
+        assert [flow.message_permits for flow in broker.of(CommandFlow)] == [12]
+        for number in range(2000):
+            broker.add("t", b"%d" % number)
+        await asyncio.sleep(1)
+        assert consumer.queued == 1000
+        assert [flow.message_permits for flow in broker.of(CommandFlow)] == [12, 1000 - 12]
+        assert len(await consumer.receive_batch(None)) == 1000
+
+
+@pytest.mark.parametrize("size", [1 << 20, 5 << 20])
+async def test_a_queue_of_large_messages_stays_within_its_bytes(broker: Broker, size: int) -> None:
+    async with consuming(broker) as consumer:
+        for _ in range(100):
+            broker.add("t", bytes(size))
+        await asyncio.sleep(1)
+        assert consumer.queued == (64 << 20) // size
+
+
 async def test_without_a_queue_a_message_is_pushed_for_each_receive(broker: Broker) -> None:
     for number in range(3):
         broker.add("t", b"%d" % number)
