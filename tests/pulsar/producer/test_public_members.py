@@ -24,4 +24,8 @@ def test_public_members(kind: type) -> None:
 
 def test_public_members_of_the_configuration() -> None:
     settings = {field.name for field in dataclasses.fields(PulsarProducerConfig)}
-    assert public_members(PulsarProducerConfig) - set(dir(object)) == settings | {"of", "pending_limit"}
+    assert public_members(PulsarProducerConfig) - set(dir(object)) == settings | {
+        "from_properties",
+        "of",
+        "pending_limit",
+    }
