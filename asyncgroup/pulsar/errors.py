@@ -71,6 +71,11 @@ SERVER_ERRORS: Final[Mapping[int, ServerErrorSpec]] = {
 _JAVA_CLASS: Final = re.compile(r"\A(?:[a-z][\w]*\.)+[\w$]*Exception: ", re.ASCII)
 """A broker's text often begins with the class of its exception."""
 
+_WITHOUT_TEXT: Final[Mapping[int, str]] = {
+    ServerError.TOPIC_NOT_FOUND: "the topic or its namespace does not exist"
+}
+"""What errors mean that brokers send without a text."""
+
 _UNKNOWN: Final = ServerErrorSpec("an error that this client does not know", _RETRY)
 
 
@@ -90,7 +95,7 @@ class PulsarServerError(AsyncGroupError):
         self.name = spec.name
         self.refusal = spec.refusal
         self.retriable = spec.refusal is Refusal.RETRY  # whether the same request may succeed later
-        shown = _JAVA_CLASS.sub("", self.text)
+        shown = _JAVA_CLASS.sub("", self.text) or _WITHOUT_TEXT.get(code, "")
         super().__init__(f"{about}: {self.name} ({code})" + (f": {shown}" if shown else ""))
 
 

@@ -499,6 +499,8 @@ class PulsarConsumer:
 
     def on_error(self, error: Exception) -> None:
         """Something failed that is tried again."""
+        if self._is_seeking and isinstance(error, ConnectionLost):
+            return  # a broker closes the consumers of a subscription that it moves
         self.last_error = error
         self._listener.on_error(error)
 

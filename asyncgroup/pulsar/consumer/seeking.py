@@ -23,7 +23,7 @@ async def seek(
     """Continue at a message (or after it), at EARLIEST or LATEST, or at a publish time in ms.
 
     Retried until `operation_timeout`. Raises PulsarServerError, TransportError, ClosedError; UsageError during another seek;
-    ConfigError for another target.
+    ConfigError for another target, and for an id after the last message, which is of another topic.
     """
     start = start_of(target, inclusive=inclusive)
     id_or_time = target.message_id if isinstance(target, PulsarMessage) else target
@@ -37,6 +37,8 @@ async def seek(
     consumer.begin_seek()
     try:
         last = await _last_entry(consumer)
+        if start is not None and start.key > last:
+            raise _foreign(consumer, id_or_time, last)
         await consumer.request("SEEK", command)
         is_moved = True
     finally:
@@ -71,6 +73,12 @@ async def _last_entry(consumer: PulsarConsumer) -> EntryKey:
         return (await consumer.last_message_id())[:2]
     except AsyncGroupError:
         return UNKNOWN_END
+
+
+def _foreign(consumer: PulsarConsumer, target: object, last: EntryKey) -> ConfigError:
+    shown = str(target) if isinstance(target, MessageId) else target
+    end = "it is empty" if last[1] < 0 else f"the last one is {MessageId(*last, consumer.partition)}"
+    return ConfigError("target", shown, f"a message of {consumer.topic}; {end}")
 
 
 def _command(consumer_id: int, request_id: int, target: MessageId | int) -> CommandSeek:

@@ -50,7 +50,9 @@ class _Part(PulsarConsumerListener):
         self._parent._on_messages(self)
 
     def on_error(self, error: Exception) -> None:
-        _log.warning("%s: %s", self.consumer.name, error)
+        text = str(error)
+        named = text.startswith(self.consumer.name)
+        _log.warning("%s%s", "" if named else f"{self.consumer.name}: ", text)
 
     def on_failed(self, error: Exception) -> None:
         if self.is_attached:
@@ -370,7 +372,8 @@ class PulsarTopicConsumer:
     def _of(self, message: PulsarMessage | MessageId) -> PulsarConsumer:
         part = self._parts.get(message.partition)
         if part is None:
-            raise ConfigError("message", message, f"one of a partition of {self.topic}")
+            shown = message if isinstance(message, PulsarMessage) else str(message)
+            raise ConfigError("message", shown, f"one of a partition of {self.topic}")
         return part.consumer
 
     def ack(self, message: PulsarMessage | MessageId) -> None:

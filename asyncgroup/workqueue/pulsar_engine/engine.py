@@ -153,7 +153,7 @@ class PulsarEngine:
         position = self._position(target)
         if isinstance(position, MessageId) and position not in (EARLIEST, LATEST) and len(self._readers) > 1:
             raise ConfigError(
-                "position", target, "'earliest', 'latest' or a time: a message id is of one partition"
+                "position", str(target), "'earliest', 'latest' or a time: a message id is of one partition"
             )
         return self._seek(position, inclusive=inclusive)
 

@@ -501,6 +501,25 @@ async def test_a_subscription_that_is_not_durable_continues_at_the_first_chunk(b
         assert values(await receive(consumer, 1)) == [b"b0b1"]
 
 
+async def test_a_seek_to_a_message_of_another_topic(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """An id after the last message is refused, and nothing is moved; a seek that is made logs nothing."""
+    async with consuming(broker) as consumer:
+        with pytest.raises(
+            ConfigError, match=r"target='1:0:-1' is not allowed: a message of .*/t; it is empty"
+        ):
+            await consumer.seek(MessageId(1, 0))
+        broker.add("t", b"a")
+        broker.add("t", b"b")
+        for foreign in (MessageId(1, 2), MessageId(9, 0)):
+            with pytest.raises(ConfigError, match="the last one is 1:1:-1"):
+                await consumer.seek(foreign)
+        assert values(await receive(consumer, 2)) == [b"a", b"b"]
+        assert not broker.of(CommandSeek)
+        await consumer.seek(MessageId(1, 1))
+        assert values(await receive(consumer, 1)) == [b"b"]
+    assert not caplog.messages
+
+
 async def test_a_seek_that_loses_its_connection_is_repeated(broker: Broker) -> None:
     broker.add("t", b"0")
     async with consuming(broker) as consumer:

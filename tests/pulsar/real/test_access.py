@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -17,47 +16,10 @@ from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.security import Tls
-from asyncgroup.testing.apache_pulsar import ApachePulsar, create_token
-from tests.real.certificates import Authority
+from asyncgroup.testing.apache_pulsar import create_token
+from tests.pulsar.real.secured import Secured
 
 pytestmark = [pytest.mark.real, pytest.mark.full]
-
-REFRESH = 1
-"""Seconds between two checks of the broker for tokens that have expired."""
-
-
-class Secured(NamedTuple):
-    """A Pulsar that requires tokens, with a TLS port."""
-
-    pulsar: ApachePulsar
-    authority: Authority
-
-    @property
-    def tls(self) -> Tls:
-        return Tls(ca_file=self.authority.ca_file)
-
-    def token(self, lifetime: float | None = None) -> TokenAuthentication:
-        """Return a token of the superuser."""
-        return TokenAuthentication(self.pulsar.token("admin", lifetime))
-
-    async def partitions(self, url: str, topic: str = "orders", **config: Any) -> int:
-        """Ask for the partitions of a topic, with little patience."""
-        made = PulsarConfig(**{"connect_timeout": 10.0, "operation_timeout": 5.0, **config})
-        async with PulsarClient(url, made) as client:
-            return await client.partitions(topic)
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory, pulsar_at_hand: None) -> Iterator[Secured]:
-    """A Pulsar with the topic `orders` of 3 partitions."""
-    authority = Authority(tmp_path_factory.mktemp("certificates"))
-    with ApachePulsar(
-        token_authentication=True,
-        certificate=authority.sign("broker", "IP:127.0.0.1"),
-        properties={"authenticationRefreshCheckSeconds": REFRESH},
-    ) as pulsar:
-        asyncio.run(pulsar.admin.create_partitioned_topic("orders", 3))
-        yield Secured(pulsar, authority)
 
 
 async def test_with_a_token_and_with_tls(secured: Secured) -> None:
