@@ -13,7 +13,7 @@ A work queue on a subscription is `WorkQueue("pulsar://localhost:6650", "billing
 
 - `client`: PulsarClient, with its `core`, `config` (`client_properties` and `java_properties` read the names of Java), `service_url` and `authentication`.
 - `errors`: the codes of a broker.
-- `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker, and `attach_reports` tell hooks.
+- `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker, and its `attach_history`.
 - `producer/`: batches, pending messages, receipts.
 - `consumer/`: consumers of a partition and of a topic.
 - `wire/`: the bytes.

@@ -12,7 +12,7 @@ from asyncgroup.hooks import AttachRole, Hooks
 from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.net.backoff import RetryBackoff
-from asyncgroup.pulsar.attach_reports import attach_reports
+from asyncgroup.pulsar.attach_history import attach_reports
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup

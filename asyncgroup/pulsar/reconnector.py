@@ -23,7 +23,7 @@ from asyncgroup.errors import (
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait, copy_error, start_task
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
-from asyncgroup.pulsar.attach_reports import AttachReports
+from asyncgroup.pulsar.attach_history import AttachHistory, AttachReports
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic
 from asyncgroup.pulsar.errors import PulsarServerError, Refusal
@@ -99,13 +99,14 @@ class Reconnector:
         """Whether an attempt has succeeded."""
         self.attempt_at: Callable[[], float] = lambda: inf
         """Returns the loop time of an attempt that no pause may leave out; infinity for none."""
+        self.history = AttachHistory(reports)
+        """When it was attached, and when it was not."""
         self._attached = attached
         self._find = find
         self._open = open_connection
         self._retry = RetryLoop(backoff)
         self._limit = first_attempt_limit
         self._on_retry = on_retry
-        self._reports = reports
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -122,8 +123,7 @@ class Reconnector:
 
     def start(self) -> None:
         """Begin the first attempt."""
-        if self._reports is not None:
-            self._reports.started()
+        self.history.started()
         self._task = start_task(self._run(), name=self.name)
 
     async def wait_ready(self) -> None:
@@ -151,8 +151,7 @@ class Reconnector:
         self._retries(error)
 
     def _retries(self, error: Exception) -> None:
-        if self._reports is not None:
-            self._reports.detached(error)
+        self.history.detached(error)
         self._on_retry(error)
 
     def fail(self, error: Exception) -> None:
@@ -165,8 +164,7 @@ class Reconnector:
         self._ready.set()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
-        if self._reports is not None:
-            self._reports.detached(error)
+        self.history.detached(error)
         self._attached.failed(error)
 
     @property
@@ -237,8 +235,7 @@ class Reconnector:
         self.was_ready = True
         self._retry.reset()
         self._ready.set()
-        if self._reports is not None:
-            self._reports.attached()
+        self.history.attached()
 
     def _end_attempt(self, error: Exception) -> None:
         """Make the attempt fail: after a close by the broker no answer may come, and a request may have no time limit."""

@@ -58,7 +58,8 @@ class Health:
 
     - `state`: one of `closed`, `not consuming`, `looking up topics`, `looking for the coordinator`, `joining`,
       `syncing`, `starting`, `stable`, `draining`, `committing`, `waiting to join again`, `leaving`; `state_age` is its
-      age in seconds. States of a join begin again with each of its attempts; `waits_for` has the age of the whole join.
+      age in seconds. That of a queue on a subscription of Pulsar is `connecting`, `stable` or `closed`, and what only a group has is
+      empty. States of a join begin again with each of its attempts; `waits_for` has the age of the whole join.
     - `member_id`, `generation_id`: of the last join, also while the member rejoins.
     - `group_protocol`: `classic` or `consumer`; with `auto` the one chosen for the last join, `classic` before the first.
     - `last_heartbeat`, `last_fetch`: seconds since the last response to one; None if there was none.

@@ -1,4 +1,4 @@
-"""Problems of a group member: what is wrong as data, and one table of the sentences that say so."""
+"""Problems of a group member, or of a queue on a subscription: what is wrong as data, and one table of the sentences that say so."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ class ProblemKind(Enum):
     LEAVING = "nothing consumes: the member is leaving the group"
     NOT_JOINED = "the member has not joined its group"
     SILENT_BROKERS = "no broker has answered for {seconds:.1f} s"
+    # of a queue on a subscription of Pulsar
+    NO_BROKER = "{names} is not connected to its broker for {seconds:.1f} s: {text}"
+    REFUSED = "{names} is refused by its broker: {text}"
+    NOT_CONNECTED = "no partition is connected to its broker for {seconds:.1f} s: {text}"
+    LOSES_BROKER = "{names} has lost its broker again and again, within {seconds:.1f} s {text}"
+    ACKS = "acknowledgements of {names} fail for {seconds:.1f} s, they are sent again: {text}"
+    UNACKED = (
+        "the broker has pushed no message of {names} for {seconds:.1f} s: {text} messages here are not acknowledged, "
+        "about its limit for a consumer (maxUnackedMessagesPerConsumer)"
+    )
 
 
 class WaitKind(Enum):

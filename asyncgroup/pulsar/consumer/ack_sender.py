@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncgroup.errors import ConnectionLost
 from asyncgroup.lifecycle import await_shared, mark_retrieved
@@ -19,10 +19,19 @@ from asyncgroup.pulsar.consumer.pending_acks import AckBatch, PendingAcks
 from asyncgroup.pulsar.consumer.unacked import AckedEntry
 from asyncgroup.pulsar.wire.commands import Command
 
-__all__ = ["AckSender"]
+__all__ = ["AckFailure", "AckSender"]
 
 RETRY_AFTER: Final = 1.0
 """Seconds after which acknowledgements that the broker has refused are sent again."""
+
+
+class AckFailure(NamedTuple):
+    """Acknowledgements that the broker has refused, or not answered, and none that it has confirmed after them."""
+
+    since: float
+    """Loop time of the first one."""
+    error: Exception
+    """The last error."""
 
 
 class _Round:
@@ -71,6 +80,8 @@ class AckSender:
         self._next: _Round | None = None  # of what is pending
         self._rounds: dict[_Round, None] = {}  # in flight
         self._closed: Exception | None = None
+        self.failure: AckFailure | None = None
+        """Since when acknowledgements fail; None if the last answer was a confirmation."""
         self.is_held = False
         """Whether nothing is sent, as during a seek."""
 
@@ -125,6 +136,7 @@ class AckSender:
         error: Exception | None,
     ) -> None:
         if error is None:
+            self.failure = None
             self._pending.confirm(batch.number)
             sent.answered()
             if self._on_answer is not None:
@@ -132,6 +144,8 @@ class AckSender:
         elif connection.is_closed:
             return  # `detach` follows: all that was not confirmed is pending again
         elif self._closed is None and self._pending.fail(batch.number, self._loop.time() + RETRY_AFTER):
+            since = self._loop.time() if self.failure is None else self.failure.since
+            self.failure = AckFailure(since, error)
             sent.fail(error)
             if self._on_answer is not None:
                 self._on_answer(batch.size, error)

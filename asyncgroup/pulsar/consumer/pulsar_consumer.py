@@ -24,9 +24,10 @@ from asyncgroup.errors import (
 )
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import clock_of_loop
+from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
-from asyncgroup.pulsar.consumer.ack_sender import AckSender
+from asyncgroup.pulsar.consumer.ack_sender import AckFailure, AckSender
 from asyncgroup.pulsar.consumer.arrivals import Arrivals, StartPosition, permits_of
 from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
@@ -164,6 +165,16 @@ class PulsarConsumer:
     def is_attached(self) -> bool:
         """Whether it is registered at a broker."""
         return self._connection is not None
+
+    @property
+    def history(self) -> AttachHistory:
+        """When it was registered, and when it was not."""
+        return self._registration.history
+
+    @property
+    def ack_failure(self) -> AckFailure | None:
+        """Since when acknowledgements fail; None if they do not."""
+        return self._acks.failure
 
     def _subscribe(self, request_id: int) -> CommandSubscribe:
         return self._subscribing.command(request_id, self._redelivery.epoch.current)

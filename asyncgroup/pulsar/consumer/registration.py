@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from asyncgroup.errors import AsyncGroupError, ConnectionLost, RequestTimedOut
 from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import ConsumerListener
 from asyncgroup.pulsar.core import ClientCore
@@ -73,6 +74,11 @@ class Registration:
     def state(self) -> str:
         """Where it is: connecting, ready, closed or failed."""
         return self._reconnector.state.value
+
+    @property
+    def history(self) -> AttachHistory:
+        """When it was registered, and when it was not."""
+        return self._reconnector.history
 
     def start(self) -> None:
         """Begin the first attempt."""

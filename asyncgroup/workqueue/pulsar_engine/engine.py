@@ -24,6 +24,7 @@ from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopyFormat, due_at
 from asyncgroup.workqueue.pulsar_engine.copy_writer import PulsarCopyWriter
 from asyncgroup.workqueue.pulsar_engine.partitions import SubscribedPartitions
 from asyncgroup.workqueue.pulsar_engine.source import FEATURES, PulsarPlan
+from asyncgroup.workqueue.pulsar_engine.subscription_health import SubscriptionHealth
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
@@ -71,7 +72,7 @@ class PulsarEngine:
         self._tasks: list[asyncio.Task[None]] = []
         self._errors = ErrorStream(ERROR_BUFFER)
         self._at_close: tuple[PartitionStatistics, ...] = ()
-        self._opened_at = 0.0
+        self._health = SubscriptionHealth(self.name)
 
     def __repr__(self) -> str:
         return f"<PulsarEngine {self.name!r}, {self._client!r}>"
@@ -93,9 +94,9 @@ class PulsarEngine:
         Raises ConsumerBusy, PulsarServerError, TransportError, AuthenticationError.
         """
         self._queue = queue
-        self._opened_at = asyncio.get_running_loop().time()
         if self._owns_client:
             await self._client.__aenter__()
+        self._health.opened()
         topics = [TopicName.parse(topic) for topic in self._topics]
         await self._partitions.open(queue, topics)
         self._spawn(self._partitions.watch(topics), "partitions")
@@ -186,7 +187,8 @@ class PulsarEngine:
                 raise error
 
     def report(self, error: AsyncGroupError) -> None:
-        """Give an error to the readers of `errors`."""
+        """Give an error to the readers of `errors`, and to the health."""
+        self._health.note(error)
         self._errors.put(error)
 
     def errors(self) -> ErrorReader:
@@ -197,35 +199,14 @@ class PulsarEngine:
         if isinstance(error, AsyncGroupError):
             self.report(error)
         else:
+            self._health.note(error)
             _log.warning("%s: %s", self.name, error)
 
     def health(self, problems: Sequence[str]) -> Health:
-        """Return a health with the partitions that are not attached to a broker."""
+        """Return a health with the problems of the queue and its partitions."""
         is_open = self._queue is not None and not self._queue.is_ended
-        apart = [
-            f"{tp.topic}-{tp.partition} is not connected to its broker"
-            for tp, reader in sorted(self._readers.items())
-            if not reader.consumer.is_attached
-        ]
-        refused = [
-            f"{tp.topic}-{tp.partition} is refused by its broker: {error}"
-            for tp, error in sorted(self._partitions.refused.items())
-        ]
-        is_alone = len(apart) == len(self._readers)
-        return Health(
-            group_id=self.name,
-            state="closed" if not is_open else "connecting" if apart else "stable",
-            state_age=asyncio.get_running_loop().time() - self._opened_at,
-            member_id="",
-            generation_id=-1,
-            group_protocol="pulsar",
-            last_heartbeat=None,
-            last_fetch=None,
-            claims=(),
-            waits_for=None,
-            problems=(*problems, *apart, *refused),
-            errors=(),
-            not_ready="no partition is connected to its broker" if apart and is_alone else None,
+        return self._health.health(
+            self._readers.values(), self._partitions.refused, problems, is_open=is_open
         )
 
     def statistics(self) -> tuple[tuple[PartitionStatistics, ...], tuple[PartitionStatistics, ...]]:

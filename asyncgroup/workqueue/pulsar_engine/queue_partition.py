@@ -42,9 +42,9 @@ __all__ = ["PartitionOwner", "QueuePartition"]
 
 _ALL: Final = 1 << 31
 
-MOST_FAILURES: Final = 50_000
-"""Messages that have failed here and were withdrawn whose numbers of deliveries are kept: as many as a broker leaves
-unacknowledged at a consumer (`maxUnackedMessagesPerConsumer`)."""
+MOST_UNACKED: Final = 50_000
+"""Messages that a broker leaves unacknowledged at a consumer by default (`maxUnackedMessagesPerConsumer`). So many numbers of
+deliveries are kept of messages that have failed here and were withdrawn."""
 
 
 class PartitionOwner(Protocol):
@@ -212,6 +212,11 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         if count > 0:
             self.consumer.return_permits([self._fresh.popleft() for _ in range(count)])
 
+    @property
+    def unacked(self) -> int:
+        """The number of messages that have arrived here and are not acknowledged."""
+        return len(self._open) + self.consumer.queued
+
     def on_restart(self) -> None:
         """What is not acknowledged comes again: withdraw what is not delivered."""
         self._fresh.clear()
@@ -298,7 +303,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
     def _remember(self, message_id: MessageId, attempts: int) -> None:
         """Keep the number of deliveries of a message that may come again; those kept first are of messages of other consumers now."""
         self._failures[message_id] = attempts
-        while len(self._failures) > MOST_FAILURES:
+        while len(self._failures) > MOST_UNACKED:
             del self._failures[next(iter(self._failures))]
 
     def give_back_failed(self) -> None:
