@@ -139,7 +139,7 @@ async def test_a_redelivery_links_the_former_attempt_also_after_a_reconnect(
 ) -> None:
     """A message has another offset then; its id stays."""
     source = PulsarSource(pulsar.url, "billing", "orders", hooks=[sdk.traces])
-    async with WorkQueue(source, nack_backoff=1) as queue:
+    async with WorkQueue(source, mode="key_shared", nack_backoff=1) as queue:
         connection, number = attached(pulsar)
         connection.push_entry(number, b"0", entry_id=0)
         connection.push_entry(number, b"a", entry_id=1)
@@ -160,6 +160,22 @@ async def test_a_redelivery_links_the_former_attempt_also_after_a_reconnect(
     ]
     assert len({attributes(span)["messaging.message.id"] for span in (first, second, third)}) == 1
     assert sdk.traces._attempts == {}
+
+
+async def test_a_redelivery_by_the_broker_links_the_former_attempt(pulsar: ScriptedPulsar, sdk: Sdk) -> None:
+    """In Shared a message that failed goes back to the broker."""
+    source = PulsarSource(pulsar.url, "billing", "orders", hooks=[sdk.traces])
+    async with WorkQueue(source, nack_backoff=1) as queue:
+        connection, number = attached(pulsar)
+        connection.push_entry(number, b"a", entry_id=1)
+        await (await queue.receive()).nack()
+        await asyncio.sleep(2.0)
+        assert len(pulsar.commands(c.CommandRedeliverUnacknowledgedMessages)) == 1
+        connection.push_entry(number, b"a", entry_id=1, redelivery_count=1)
+        await (await queue.receive()).ack()
+    first, second = sorted(sdk.spans, key=lambda span: span.start_time or 0)
+    assert (attributes(first)[ATTEMPT], attributes(second)[ATTEMPT]) == (1, 2)
+    assert link_ids(second) == [span_id(first)]
 
 
 async def test_a_program_without_a_word_of_it_has_spans_also_of_copies(pulsar: ScriptedPulsar) -> None:
