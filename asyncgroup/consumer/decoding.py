@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol, overload
 from asyncgroup.columns import RecordColumns
 from asyncgroup.lifecycle import start_task
 from asyncgroup.model import Record, TopicPartition, add_records
+from asyncgroup.off_loop import run_off_loop
 from asyncgroup.wire.batch_run import BatchRun
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.decompression import MAX_DECOMPRESSED
-from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.records import (
     ControlType,
     raw_records,

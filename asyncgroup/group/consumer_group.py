@@ -59,7 +59,7 @@ class ConsumerGroup(ClientArguments):
         from asyncgroup.group.assignors import resolve_assignors
         from asyncgroup.hooks import Hooks, check_hooks
         from asyncgroup.interceptor import CONSUMER_METHODS, check_interceptors
-        from asyncgroup.wire.loading import load_module
+        from asyncgroup.off_loop import load_module
 
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)

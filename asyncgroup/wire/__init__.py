@@ -7,7 +7,7 @@
   (message, version) on first use, also with a version prefix; with `compiling` and `primitives`. `apis`: the table of APIs.
 - `batch_view`: headers of record batches. `batch_run`: small batches read together. `records`: their records,
   with the compiled code in `compiled`; `legacy`: messages of magic 0 and 1. `chunks`: headers of the chunks of a large value.
-  `compression`: codecs, with levels; `decompression`, with limits. `off_loop`: long computations on threads.
+  `compression`: codecs, with levels; `decompression`, with limits.
 - `message`: the base classes of messages. `kafka_releases`: which release has what, for errors of older brokers.
 - `scram`: SCRAM arithmetic.
 """

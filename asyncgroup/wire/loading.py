@@ -6,18 +6,14 @@ about a tenth of a second. Importing this file loads little besides asyncio, for
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVarTuple
+from typing import Final
 
-from asyncgroup.wire.off_loop import is_virtual, run_off_loop
+from asyncgroup.off_loop import load_off_loop
 
-__all__ = ["CLIENT_MODULES", "load_client", "load_compiled", "load_module"]
-
-Ts = TypeVarTuple("Ts")
+__all__ = ["CLIENT_MODULES", "load_client", "load_compiled"]
 
 CLIENT_MODULES: Final = (
     "add_offsets_to_txn",
@@ -50,12 +46,6 @@ CLIENT_MODULES: Final = (
 """The modules in `messages` that clients use."""
 
 
-async def load_module(name: str) -> None:
-    """Import a module on a thread: its import would block the event loop for longer than asyncio's debug mode allows."""
-    if name not in sys.modules:
-        await _call(importlib.import_module, name)
-
-
 _loaded: set[Callable[[], None]] = set()
 
 
@@ -71,16 +61,8 @@ async def load_compiled() -> None:
 
 async def _load_once(load: Callable[[], None]) -> None:
     if load not in _loaded:
-        await _call(load)
+        await load_off_loop(load)
         _loaded.add(load)
-
-
-async def _call(load: Callable[[*Ts], object], *args: *Ts) -> None:
-    """Call it on a thread: the loop may already serve others, and asyncio's debug mode warns of a blocked loop."""
-    if is_virtual(asyncio.get_running_loop()):
-        load(*args)  # without a turn of the loop: a first run in a process would differ from the next ones
-    else:
-        await run_off_loop(load, *args)
 
 
 def _import_client() -> None:

@@ -14,8 +14,8 @@ from asyncgroup.consumer import batch_queue, decoding
 from asyncgroup.consumer.batch_queue import LARGE_BYTES, LARGE_COUNT, plain_form
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.off_loop import run_off_loop
 from asyncgroup.wire.batch_view import batch_at
-from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.records import CODECS, decode_batch
 from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer
 from tests.profiles import thinned

@@ -29,9 +29,9 @@ from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
+from asyncgroup.off_loop import run_off_loop
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.off_loop import run_off_loop
 
 VERSIONS = (3, 13)
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 from asyncgroup.lifecycle import cancel_and_wait, start_task, wait_within
 from asyncgroup.log_events import log_fields
-from asyncgroup.wire.off_loop import is_virtual
+from asyncgroup.off_loop import is_virtual
 
 __all__ = ["BLOCKED_SECONDS", "HeartbeatThread", "is_first_line"]
 

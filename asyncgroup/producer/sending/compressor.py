@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from asyncgroup.off_loop import run_off_loop
 from asyncgroup.producer.batches.batch import ProducerBatch
-from asyncgroup.wire.off_loop import run_off_loop
 
 __all__ = ["BatchCompressor"]
 

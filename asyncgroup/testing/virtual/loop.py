@@ -246,7 +246,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         return future
 
     def run_computation(self, function: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
-        """Run a computation at once, which on an ordinary loop runs in a thread (`asyncgroup.wire.off_loop`).
+        """Run a computation at once, which on an ordinary loop runs in a thread (`asyncgroup.off_loop`).
 
         It takes no virtual time. In a thread it would end at a time that depends on the machine.
         """

@@ -12,7 +12,7 @@ from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.topics.topics import Pattern, Topics, check_topics
 from asyncgroup.hooks import check_hooks
-from asyncgroup.wire.loading import load_module
+from asyncgroup.off_loop import load_module
 from asyncgroup.workqueue.engine import Engine, EngineFeatures
 from asyncgroup.workqueue.group_engine.exclusive_group import ExclusiveAssignor
 from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from asyncgroup.checks import DURATION_OR_ZERO, FLAG, TEXT
 from asyncgroup.errors import ConfigError
 from asyncgroup.hooks import check_hooks
+from asyncgroup.off_loop import load_module
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.wire.loading import load_module
 from asyncgroup.workqueue.engine import Engine, EngineFeatures
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.policies import QueueArguments

@@ -10,8 +10,8 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import produce as produce_handler
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.off_loop import run_off_loop
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import batch, with_crc
 from tests.broker.client import Disconnected, connect

@@ -1,4 +1,4 @@
-"""Run computations that would block the event loop for long on threads, above all decompression of large batches.
+"""Run on threads what would block the event loop for long: decompression of large batches, imports of large modules.
 
 While the loop is blocked no heartbeat is sent or answered. Importing this file loads little besides asyncio, as the
 import of the client itself runs on such a thread.
@@ -7,12 +7,14 @@ import of the client itself runs on such a thread.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-__all__ = ["is_virtual", "run_off_loop"]
+__all__ = ["is_virtual", "load_module", "load_off_loop", "run_off_loop"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -45,6 +47,20 @@ async def run_off_loop(function: Callable[[*Ts], T], *args: *Ts) -> T:
         _executors.append(ThreadPoolExecutor(_THREADS, thread_name_prefix="asyncgroup.off_loop"))
     result: T = await loop.run_in_executor(_executors[0], function, *args)
     return result
+
+
+async def load_off_loop(load: Callable[[*Ts], object], *args: *Ts) -> None:
+    """Call a function that imports modules on a thread: the loop may already serve others, and asyncio's debug mode warns of a blocked loop."""
+    if is_virtual(asyncio.get_running_loop()):
+        load(*args)  # without a turn of the loop: a first run in a process would differ from the next ones
+    else:
+        await run_off_loop(load, *args)
+
+
+async def load_module(name: str) -> None:
+    """Import a module on a thread, unless it is imported: that would block the loop for longer than asyncio's debug mode allows."""
+    if name not in sys.modules:
+        await load_off_loop(importlib.import_module, name)
 
 
 if hasattr(os, "register_at_fork"):

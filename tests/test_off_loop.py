@@ -12,8 +12,8 @@ import pytest
 
 from asyncgroup.broker.log.compacted_batches import compress
 from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.off_loop import run_off_loop
 from asyncgroup.wire.decompression import CODECS, decompress
-from asyncgroup.wire.off_loop import run_off_loop
 
 
 def bomb() -> bytes:
