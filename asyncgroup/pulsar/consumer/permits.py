@@ -26,14 +26,15 @@ class PermitLedger:
     """The permits of one consumer. `next_flow` alone says what to grant.
 
     - `size`: messages that may be open or queued together, the receiver queue. 0: only what receivers wait for.
-    - `max_bytes`: bytes that may be queued, by the mean size of a message; until one has arrived, each counts as `largest`
-      of the connection. None: without limit.
+    - `max_bytes`: bytes that may be queued, by the mean size of a message and its `overhead`; until one has arrived, each counts
+      as `largest` of the connection. None: without limit.
     """
 
     __slots__ = (
         "_largest",
         "_max_bytes",
         "_mean",
+        "_overhead",
         "bytes",
         "delivered",
         "dropped",
@@ -42,14 +43,18 @@ class PermitLedger:
         "is_connected",
         "is_paused",
         "open",
+        "outside",
         "queued",
         "size",
         "waiting",
     )
 
-    def __init__(self, size: int, *, max_bytes: int | None = None) -> None:
+    def __init__(self, size: int, *, max_bytes: int | None = None, overhead: int = 0) -> None:
         self.size = size
         self._max_bytes = max_bytes
+        self._overhead = overhead
+        self.outside = 0
+        """Bytes of messages that were taken from the queue and count for the limit nevertheless."""
         self._mean = 0.0  # bytes of a message; 0 until one has arrived
         self._largest = 0
         self.waiting = 0
@@ -101,7 +106,8 @@ class PermitLedger:
         size = self._mean or self._largest
         if self._max_bytes is None or not size:
             return wanted
-        return min(wanted, max(1, int(self._max_bytes / size)))
+        room = self._max_bytes - self.outside
+        return min(wanted, max(1, int(room / (size + self._overhead))))
 
     def arrive(self, charged: int, kept: int, size: int) -> None:
         """An entry arrived: the broker charged `charged` messages, `kept` of them with `size` bytes are queued."""
@@ -137,11 +143,12 @@ class PermitLedger:
         wanted, each = self.size or self.waiting, self._mean or self._largest
         target = wanted  # as the property, without the call: this is asked for each message
         if self._max_bytes is not None and each:
-            target = min(wanted, max(1, int(self._max_bytes / each)))
+            room = self._max_bytes - self.outside
+            target = min(wanted, max(1, int(room / (each + self._overhead))))
         due = target - self.queued - self.open
         if due <= 0 or (due * 2 < target and not self.hurried):
             return 0
-        if self._max_bytes is not None and self.bytes >= self._max_bytes:
+        if self._max_bytes is not None and self.bytes + self.outside >= self._max_bytes:
             return 0
         due = min(due, MOST)
         self.open += due

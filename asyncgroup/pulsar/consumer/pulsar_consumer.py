@@ -75,7 +75,9 @@ class PulsarConsumer:
         listener: PulsarConsumerListener,
         *,
         queue_size: int | None = None,
+        overhead: int = 0,
     ) -> None:
+        """`overhead` is what a message counts for `receiver_queue_bytes` besides its own bytes."""
         self.id = core.new_id()
         self.topic = topic
         self.partition = topic.partition
@@ -96,7 +98,7 @@ class PulsarConsumer:
         self._loop = asyncio.get_running_loop()
         self._connection: PulsarConnection | None = None
         size = config.receiver_queue_size if queue_size is None else queue_size
-        self.permits = PermitLedger(size, max_bytes=config.receiver_queue_bytes)
+        self.permits = PermitLedger(size, max_bytes=config.receiver_queue_bytes, overhead=overhead)
         """What the broker may push."""
         self.permits.is_paused = config.start_paused
         self._unacked = UnackedEntries(index_acks=config.index_acks)

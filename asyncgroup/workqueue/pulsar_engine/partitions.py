@@ -21,6 +21,7 @@ from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD
 from asyncgroup.workqueue.pulsar_engine.queue_partition import PartitionOwner, QueuePartition
 from asyncgroup.workqueue.pulsar_engine.source import PulsarPlan
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
@@ -173,6 +174,7 @@ class SubscribedPartitions(PartitionOwner):
             self._config(begins_early=early),
             reader,
             queue_size=self._queue_size,
+            overhead=RECORD_OVERHEAD,
         )
         self.readers[tp] = reader
         self.refused.pop(tp, None)

@@ -134,8 +134,10 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         work = self.work
         if not work.is_open:
             return
+        unread = self.work.unread + min(len(self._again), len(self.work.retries))
+        self._count_bytes(unread)
         self.ask_on_demand()
-        self._return_permits()
+        self._return_permits(len(self._fresh) - unread)
         taken = self.consumer.take(_ALL, keeps_permits=True) if self._has_room() else []
         if taken:
             offered = self._numbered(taken)
@@ -160,7 +162,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
                 self._owner.unasked(self)
 
     def _has_room(self) -> bool:
-        """The permits limit the number of messages; their bytes are limited by taking no more."""
+        """The permits limit the bytes by the mean of the messages; if these are larger than that, no more are taken."""
         return self.work.bytes < self._limits.bytes
 
     def _numbered(self, taken: list[PulsarMessage]) -> list[PulsarMessage]:
@@ -206,9 +208,13 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             return False
         return True
 
-    def _return_permits(self) -> None:
+    def _count_bytes(self, unread: int) -> None:
+        """Let the messages that are delivered or wait after a failure, and have no permits, count for the limit in bytes."""
+        work, count = self.work, len(self._open)
+        self.consumer.permits.outside = work.bytes * (count - unread) // count if count > unread else 0
+
+    def _return_permits(self, count: int) -> None:
         """Those of messages that are no longer waiting for their first delivery here."""
-        count = len(self._fresh) - self.work.unread - min(len(self._again), len(self.work.retries))
         if count > 0:
             self.consumer.return_permits([self._fresh.popleft() for _ in range(count)])
 
@@ -226,6 +232,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         window = self.work.window
         self._open = {number: message for number, message in self._open.items() if number not in window}
         self._kept = {message.message_id for message in self._open.values()}
+        self._count_bytes(0)
 
     def on_error(self, error: Exception) -> None:
         """Report what is tried again."""
