@@ -1,6 +1,6 @@
-// Reads messages with Pulsar's own client, and prints what it sees of each: SERVICE_URL TOPIC COUNT
+// Reads messages with Pulsar's own client, and prints what it sees of each: SERVICE_URL COUNT TOPIC…
 //
-// One line a message, fields separated by spaces, texts and bytes as `b` and base64, `-` for what is missing: value, key, whether
+// Of each topic as many, then `end`, or `more` if it has others. One line a message, fields separated by spaces, texts and bytes as `b` and base64, `-` for what is missing: value, key, whether
 // the key was sent as bytes, ordering key, event time, sequence id, entry, index in its batch, then NAME:VALUE of properties.
 
 import java.nio.charset.StandardCharsets;
@@ -16,9 +16,15 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 
 public class ReadMessages {
     public static void main(String[] arguments) throws Exception {
-        int count = Integer.parseInt(arguments[2]);
-        try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build();
-             Consumer<byte[]> consumer = client.newConsumer(Schema.BYTES).topic(arguments[1]).subscriptionName("java")
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build()) {
+            for (int index = 2; index < arguments.length; index++) {
+                read(client, arguments[index], Integer.parseInt(arguments[1]));
+            }
+        }
+    }
+
+    static void read(PulsarClient client, String topic, int count) throws Exception {
+        try (Consumer<byte[]> consumer = client.newConsumer(Schema.BYTES).topic(topic).subscriptionName("java")
                  .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe()) {
             for (int number = 0; number < count; number++) {
                 System.out.println(shown(consumer.receive(60, TimeUnit.SECONDS)));

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
+from asyncgroup import Delivery, WorkQueue
 from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
 from tests.apache_pulsar import RunningPulsar
 from tests.pulsar.interop.members import MEMBERS, Member, Received, until
 from tests.pulsar.interop.messages import new_topic, producer
@@ -30,16 +32,26 @@ class Group:
         self._topic = topic
         self._kind = kind
         self._stack = AsyncExitStack()
+        self._reports: list[Callable[[Received], object]] = []
         self.received: list[Received] = []
 
     async def add(self, kind: str, **options: Any) -> Member:
-        member: Member = MEMBERS[kind](self._server, self._topic, self._kind, self.received.append, **options)
+        member: Member = MEMBERS[kind](self._server, self._topic, self._kind, self._report, **options)
         self._stack.push_async_callback(member.close)
         await member.start()
         return member
 
     async def aclose(self) -> None:
         await self._stack.aclose()
+
+    def on_received(self, report: Callable[[Received], object]) -> None:
+        """Call a function for each message from now on."""
+        self._reports.append(report)
+
+    def _report(self, received: Received) -> None:
+        self.received.append(received)
+        for each in self._reports:
+            each(received)
 
     def of(self, member: Member) -> list[Received]:
         return [each for each in self.received if each.member == member.name]
@@ -189,6 +201,38 @@ async def test_keys_keep_their_order_while_members_join_and_leave(apache_pulsar:
             assert each.key == keys[int(each.value)].encode()
         # the close of a consumer may be before the acknowledgement of what it has printed
         assert len(group.received) - count <= 100
+
+
+async def test_a_key_stays_with_our_queue_after_a_nack(apache_pulsar: RunningPulsar) -> None:
+    """Java's consumer joins while messages wait for their second delivery here: it gets none before them of their keys."""
+    keys = [f"key-{number % 20}" for number in range(200)]
+    completed: list[tuple[str, int]] = []
+
+    async def handle(delivery: Delivery) -> None:
+        number = int(delivery.value or b"-1")
+        if number % 7 == 0 and delivery.attempt == 1:
+            raise ValueError("its first delivery fails")
+        await asyncio.sleep(0.02)
+        completed.append(("ours", number))
+
+    async with group_of(apache_pulsar, "key_shared") as (group, topic):
+        source = PulsarSource(apache_pulsar.service_url, "s", topic)
+        async with WorkQueue(source, mode="key_shared", nack_backoff=1.0, concurrency=20) as queue:
+            run = asyncio.create_task(queue.run(handle))
+            await send(apache_pulsar, topic, numbers(100), keys[:100])
+            group.on_received(lambda each: completed.append(("java", int(each.value))))
+            await group.add("java", acks=True)
+            await send(apache_pulsar, topic, [b"%d" % number for number in range(100, 200)], keys[100:])
+            await until(lambda: len({number for _, number in completed}) == 200, "all messages")
+            await group.settled()
+            await queue.aclose()
+            await run
+        assert len(completed) == 200, "each once"
+        by_key: defaultdict[str, list[int]] = defaultdict(list)
+        for _, number in completed:
+            by_key[keys[number]].append(number)
+        assert all(own == sorted(own) for own in by_key.values())
+        assert {who for who, _ in completed} == {"ours", "java"}
 
 
 async def test_the_active_consumer_moves_between_ours_and_javas(apache_pulsar: RunningPulsar) -> None:

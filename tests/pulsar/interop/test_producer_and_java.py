@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
+from asyncgroup.pulsar.wire.message_id import MessageId
 from tests.apache_pulsar import RunningPulsar
 from tests.pulsar.interop.messages import CONTENTS, key_of, new_topic, producer
 from tests.pulsar.java_client import pulsar_java_command
@@ -35,19 +37,27 @@ class Shown(NamedTuple):
 
 async def read_with_java(pulsar: RunningPulsar, topic: str, count: int) -> list[Shown]:
     """Return the messages of a topic, which has no more than `count`."""
+    (found,) = await read_topics_with_java(pulsar, [topic], count)
+    return found
+
+
+async def read_topics_with_java(
+    pulsar: RunningPulsar, topics: Sequence[str], count: int
+) -> list[list[Shown]]:
+    """Return the messages of each topic, which has no more than `count`."""
     command = pulsar_java_command(PROGRAM)
     done = await asyncio.to_thread(
         subprocess.run,
-        [*command, pulsar.service_url, topic, str(count)],
+        [*command, pulsar.service_url, str(count), *topics],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    *lines, end = done.stdout.splitlines()
-    assert end == "end"
-    return [parsed(line.split(" ")) for line in lines]
+    lines, size = done.stdout.splitlines(), count + 1
+    assert lines[count::size] == ["end"] * len(topics)
+    return [[parsed(line.split(" ")) for line in lines[at : at + count]] for at in range(0, len(lines), size)]
 
 
 def parsed(fields: list[str]) -> Shown:
@@ -83,29 +93,23 @@ def sees(contents: dict[str, Any], *, base64_keys: bool) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize(
-    ("compression", "options"),
-    [
-        ("none", {"base64_keys": True}),
-        ("lz4", {"batching": False}),
-        ("zlib", {"key_based_batching": True}),
-        ("zstd", {}),
-        ("snappy", {"batching": False}),
-    ],
-)
-async def test_java_reads_every_kind_of_message(
-    apache_pulsar: RunningPulsar, compression: str, options: dict[str, Any]
-) -> None:
-    topic = new_topic()
+@pytest.mark.parametrize("compression", ["none", "lz4", "zlib", "zstd", "snappy"])
+async def test_java_reads_every_kind_of_message(apache_pulsar: RunningPulsar, compression: str) -> None:
     values = [*CONTENTS, {"value": bytes(range(251)) * 60_000}]
-    async with producer(
-        apache_pulsar, topic, compression=compression, compression_min_size=0, chunking=True, **options
-    ) as sends:
-        sent = [sends.send_nowait(**each) for each in values]
-        ids = [await each for each in sent]
-    messages = await read_with_java(apache_pulsar, topic, len(values))
-    found = {each.sequence_id: each for each in messages}
-    for number, (contents, message_id) in enumerate(zip(values, ids, strict=True)):
-        shown = found[number]
-        assert (*shown[:5], shown.properties) == sees(contents, base64_keys=options.get("base64_keys", False))
-        assert (shown.entry_id, shown.batch_index) == (message_id.entry_id, message_id.batch_index)
+    kinds: list[dict[str, Any]] = [{"batching": False}, {"base64_keys": True}, {"key_based_batching": True}]
+    topics, sent = [new_topic() for _ in kinds], list[list[MessageId]]()
+    for topic, options in zip(topics, kinds, strict=True):
+        async with producer(
+            apache_pulsar, topic, compression=compression, compression_min_size=0, chunking=True, **options
+        ) as sends:
+            futures = [sends.send_nowait(**each) for each in values]
+            sent.append([await each for each in futures])
+    read = await read_topics_with_java(apache_pulsar, topics, len(values))
+    for messages, ids, options in zip(read, sent, kinds, strict=True):
+        found = {each.sequence_id: each for each in messages}
+        for number, (contents, message_id) in enumerate(zip(values, ids, strict=True)):
+            shown = found[number]
+            base64_keys = options.get("base64_keys", False)
+            assert (*shown[:5], shown.properties) == sees(contents, base64_keys=base64_keys)
+            assert (shown.entry_id, shown.batch_index) == (message_id.entry_id, message_id.batch_index)
+        assert any(each.batch_index > 0 for each in messages) == options.get("batching", True)
