@@ -19,8 +19,9 @@ def close_server(server: asyncio.Server, closed: Callable[[], object] | None = N
     """
     loop = server.get_loop()
     for listening in server.sockets:
-        with contextlib.suppress(NotImplementedError):  # on Windows
-            loop.remove_reader(listening.fileno())
+        if listening.fileno() >= 0:  # not in virtual time
+            with contextlib.suppress(NotImplementedError):  # on Windows
+                loop.remove_reader(listening.fileno())
     loop.call_soon(_close, server, closed)
 
 

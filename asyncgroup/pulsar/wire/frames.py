@@ -22,6 +22,7 @@ __all__ = [
     "PayloadBounds",
     "decode_frame",
     "encode_frame",
+    "encode_message",
     "encode_send",
     "is_intact",
     "payload_bounds",
@@ -52,6 +53,12 @@ def encode_frame(command: Command) -> bytes:
     """Return a frame without payload."""
     base = encode_command(command)
     return _TWO.pack(len(base) + 4, len(base)) + base
+
+
+def encode_message(command: Command, payload: bytes) -> bytes:
+    """Return a frame of a broker with what a producer has sent: `payload` is all that follows the command."""
+    base = encode_command(command)
+    return b"".join((_TWO.pack(4 + len(base) + len(payload), len(base)), base, payload))
 
 
 def encode_send(command: CommandSend, metadata: bytes, payload: bytes | bytearray) -> tuple[bytes, bytes]:

@@ -1,0 +1,78 @@
+"""Cursor: what a subscription has acknowledged. Pure state (Pulsar's `ManagedCursorImpl`).
+
+Everything before the mark-delete position is acknowledged, after it whole entries one by one, and of a batch some of its messages.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.ack_window import AckWindow
+from asyncgroup.pulsar.wire.ack_set import full_set
+from asyncgroup.pulsar_broker.topic_log import StoredEntry
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """The acknowledgements of one subscription; entries by their indexes."""
+
+    def __init__(self, start: int) -> None:
+        """`start` is the first entry that is not acknowledged."""
+        self._window = AckWindow(start)
+        self._unacked: dict[int, int] = {}  # of batches that are acknowledged in part
+        self.version = 0
+        """Changes with each acknowledgement."""
+
+    def __repr__(self) -> str:
+        return f"<Cursor at {self.mark_delete}, {len(self._window.runs)} runs, {len(self._unacked)} batches>"
+
+    @property
+    def mark_delete(self) -> int:
+        """The last entry up to which all are acknowledged."""
+        return self._window.base - 1
+
+    def is_acked(self, index: int) -> bool:
+        """Whether an entry is acknowledged as a whole."""
+        return index in self._window
+
+    def unacked(self, entry: StoredEntry) -> int:
+        """Return the messages of an entry that are not acknowledged, as bits."""
+        if entry.index in self._window:
+            return 0
+        return self._unacked.get(entry.index, full_set(entry.count))
+
+    def partly_acked(self, entry: StoredEntry) -> int | None:
+        """Return the bits for the ack set of an entry; None if none of its messages is acknowledged."""
+        return self._unacked.get(entry.index)
+
+    def next_unacked(self, index: int) -> int:
+        """Return the first entry at or after an index that is not acknowledged."""
+        for start, end in self._window.runs:
+            if index < start:
+                break
+            if index < end:
+                return end
+        return max(index, self._window.base)
+
+    def ack(self, entry: StoredEntry, unacked: int = 0) -> bool:
+        """Acknowledge an entry, or its messages that are not in `unacked`. Return whether the whole entry is acknowledged now."""
+        self.version += 1
+        left = self.unacked(entry) & unacked
+        if left:
+            if left != full_set(entry.count):
+                self._unacked[entry.index] = left
+            return False
+        self._unacked.pop(entry.index, None)
+        self._window.ack(entry.index)
+        return True
+
+    def ack_before(self, index: int) -> None:
+        """Acknowledge all entries before an index."""
+        self.version += 1
+        if index > self._window.base:
+            self._window.ack_range(self._window.base, index)
+            self._unacked = {each: bits for each, bits in self._unacked.items() if each >= index}
+
+    def reset(self, index: int) -> None:
+        """Continue at an entry. Acknowledged messages of batches stay so, as in Pulsar."""
+        self.version += 1
+        self._window = AckWindow(index)

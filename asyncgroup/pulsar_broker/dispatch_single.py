@@ -1,0 +1,146 @@
+"""SingleActiveDispatcher: Exclusive and Failover subscriptions (Pulsar's `PersistentDispatcherSingleActiveConsumer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from asyncgroup.hashing.key_ranges import murmur3_32
+from asyncgroup.pulsar.wire.commands import CommandActiveConsumerChange
+from asyncgroup.pulsar.wire.enums import SubType
+from asyncgroup.pulsar_broker.cursor import Cursor
+from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.topic_log import TopicLog
+
+__all__ = ["SingleActiveDispatcher"]
+
+
+class SingleActiveDispatcher:
+    """Entries go to one consumer, in order.
+
+    Of a Failover subscription it is chosen among those with the best priority: by the number of the partition, in the order of their
+    names; of a topic without partitions by a hash. `after_change(call)` is called when it changes while there was one before: then
+    the new one gets entries after `activeConsumerFailoverDelayTimeMillis`, when `call` is called.
+    """
+
+    def __init__(
+        self,
+        log: TopicLog,
+        cursor: Cursor,
+        kind: SubType,
+        partition: int,
+        after_change: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.consumers: list[SubscribedConsumer] = []
+        self.active: SubscribedConsumer | None = None
+        """The consumer that gets entries."""
+        self._log = log
+        self._cursor = cursor
+        self._kind = kind
+        self._partition = partition
+        self._after_change = after_change
+        self._next = cursor.next_unacked(log.first)
+        self._is_held = False  # until a change has taken effect
+
+    def __repr__(self) -> str:
+        return f"<SingleActiveDispatcher of {len(self.consumers)} consumers, at {self._next}>"
+
+    def add(self, consumer: SubscribedConsumer) -> None:
+        """Add a consumer."""
+        self.consumers.append(consumer)
+        self._choose()
+        if self._kind is SubType.FAILOVER and self.active is not consumer:
+            consumer.send(CommandActiveConsumerChange(consumer_id=consumer.id, is_active=False))
+
+    def remove(self, consumer: SubscribedConsumer) -> None:
+        """Remove a consumer; what it has not acknowledged goes to the next one."""
+        self.consumers.remove(consumer)
+        consumer.give_back()
+        if self.active is consumer:
+            self.active = None
+            self._is_held = False
+        self._choose()
+
+    def _choose(self) -> None:
+        chosen = self._chosen()
+        if chosen is self.active:
+            return
+        before, self.active = self.active, chosen
+        if before is not None:
+            before.give_back()
+        if chosen is not None and self._kind is SubType.FAILOVER:
+            self._notify()
+        if before is None:
+            self.rewind()
+        else:
+            self._is_held = True
+            self._after_change(self._take_effect)
+
+    def _take_effect(self) -> None:
+        self._is_held = False
+        self.rewind()
+
+    def _chosen(self) -> SubscribedConsumer | None:
+        if not self.consumers:
+            return None
+        if self._kind is SubType.EXCLUSIVE:
+            return self.consumers[0]
+        best = min(consumer.priority for consumer in self.consumers)
+        found = sorted(
+            (consumer for consumer in self.consumers if consumer.priority == best), key=lambda each: each.name
+        )
+        if self._partition >= 0:
+            return found[self._partition % len(found)]
+        return min(found, key=lambda each: murmur3_32(each.name.encode()))
+
+    def _notify(self) -> None:
+        for consumer in self.consumers:
+            consumer.send(
+                CommandActiveConsumerChange(consumer_id=consumer.id, is_active=consumer is self.active)
+            )
+
+    # --- entries ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def read_to(self) -> int:
+        """The next entry to push."""
+        return self._next
+
+    def rewind(self) -> None:
+        """Everything that is not acknowledged comes again."""
+        if self.active is not None:
+            self.active.give_back()
+        self._next = self._cursor.next_unacked(self._log.first)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Push as many entries as there are permits for."""
+        active = self.active
+        if active is None or self._is_held:
+            return
+        while active.can_take:
+            self._next = self._cursor.next_unacked(max(self._next, self._log.first))
+            if self._next >= self._log.end:
+                return
+            entry = self._log[self._next]
+            self._next += 1
+            active.take(entry, self._cursor.unacked(entry), self._cursor.partly_acked(entry), 0)
+
+    def redeliver(
+        self,
+        consumer: SubscribedConsumer,
+        indexes: Iterable[int] | None,  # noqa: ARG002  Shared subscriptions have it
+        epoch: int | None,
+    ) -> None:
+        """Push everything again that is not acknowledged, with the new epoch; single entries cannot be asked for."""
+        if consumer is not self.active:
+            return
+        if epoch is not None:
+            if consumer.epoch is not None and epoch < consumer.epoch:
+                return
+            consumer.epoch = epoch
+        self.rewind()
+
+    def acked(self, index: int, left: int) -> None:
+        """Messages of an entry were acknowledged; `left` are not."""
+        if self.active is not None:
+            self.active.acked(index, left)

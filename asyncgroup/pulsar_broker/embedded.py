@@ -1,0 +1,158 @@
+"""EmbeddedPulsar: a Pulsar in this process, for tests of programs that use Pulsar."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from asyncgroup.errors import UsageError
+from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.model import clock_of_loop
+from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.namespaces import Namespaces
+from asyncgroup.pulsar_broker.node import PulsarNode
+from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+
+__all__ = ["EmbeddedPulsar"]
+
+FAILOVER_DELAY: Final = 1.0
+"""Seconds until the next consumer of a Failover subscription gets messages (`activeConsumerFailoverDelayTimeMillis`)."""
+
+
+class EmbeddedPulsar:
+    """One or more brokers that speak Pulsar's protocol, with all data in memory.
+
+        async with EmbeddedPulsar() as pulsar:
+            pulsar.create_topic("orders", partitions=3)
+            async with PulsarProducer(pulsar.service_url, "orders") as producer:
+                await producer.send(b"one dozen", key="eggs")
+
+    It listens on loopback at any free port, on an event loop in virtual time at the hosts `10.1.0.1` and following. Topics that do
+    not exist are created when they are used.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        hosts: Sequence[str] | None = None,
+        port: int = 0,
+        creates_topics: bool = True,
+        default_partitions: int = 0,
+        failover_delay: float = FAILOVER_DELAY,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock_of_loop()
+        self._failover_delay = failover_delay
+        self._timers: set[asyncio.TimerHandle] = set()
+        timing = Timing(self._clock, self._wake, self._after_change)
+        self.namespaces = Namespaces(
+            timing, creates_topics=creates_topics, default_partitions=default_partitions
+        )
+        """Which topics there are."""
+        names = hosts if hosts is not None else ["127.0.0.1"] * brokers
+        self.nodes: Mapping[int, PulsarNode] = {
+            number: PulsarNode(self.namespaces, self.owner_of, number, host, port)
+            for number, host in enumerate(names, 1)
+        }
+        """The brokers, by number."""
+        self._owners: dict[TopicName, int] = {}
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedPulsar {self.service_url}, {len(self.namespaces.topics)} topics>"
+
+    async def __aenter__(self) -> Self:
+        """Start the brokers."""
+        if self._is_open:
+            raise UsageError("this EmbeddedPulsar is open already")
+        self._is_open = True
+        for node in self.nodes.values():
+            await node.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the brokers."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        await wait_shielded(asyncio.gather(*(node.stop() for node in self.nodes.values())))
+
+    @property
+    def service_url(self) -> str:
+        """The addresses of all brokers, for clients."""
+        return "pulsar://" + ",".join(f"{node.host}:{node.port}" for node in self.nodes.values())
+
+    # --- topics -----------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, topic: str, partitions: int = 0) -> None:
+        """Create a topic; 0 partitions is one without any."""
+        self.namespaces.create(TopicName.parse(topic), partitions)
+
+    def topic(self, topic: str) -> BrokerTopic:
+        """Return a topic without partitions, or a partition."""
+        return self.namespaces.topic(TopicName.parse(topic), creates=False)
+
+    def subscription(self, topic: str, name: str) -> TopicSubscription:
+        """Return a subscription."""
+        return self.topic(topic).subscriptions[name]
+
+    def create_subscription(self, topic: str, name: str, *, position: str = "latest") -> None:
+        """Create a subscription of a topic, with its partitions."""
+        start = InitialPosition.EARLIEST if position == "earliest" else InitialPosition.LATEST
+        for each in self._parts(TopicName.parse(topic)):
+            self.namespaces.topic(each).subscription(name, start)
+
+    def unload(self, topic: str, to: int | None = None) -> None:
+        """Move a topic, with its partitions, to another broker, or have it loaded again by the same one."""
+        for name in self._parts(TopicName.parse(topic)):
+            for node in self.nodes.values():
+                node.unload(name)
+            if to is not None:
+                self._owners[name] = to
+
+    def terminate(self, topic: str) -> None:
+        """Let a topic accept no message any more."""
+        self.topic(topic).terminate()
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, with its partitions, its producers and its consumers."""
+        for found in self.namespaces.delete(TopicName.parse(topic)):
+            for node in self.nodes.values():
+                node.unload(found.name)
+                node.evict(found)
+
+    def _parts(self, name: TopicName) -> list[TopicName]:
+        count = self.namespaces.partitions_of(name, creates=True)
+        return [name.of_partition(number) for number in range(count)] if count else [name]
+
+    def owner_of(self, name: TopicName) -> PulsarNode:
+        """Return the broker that owns a topic: the first one that runs, from a number on that depends on its name."""
+        running = [number for number, node in self.nodes.items() if node.is_running]
+        number = self._owners.get(name)
+        if number is None or number not in running:
+            number = running[hash(name.local_name) % len(running)] if len(running) > 1 else running[0]
+            self._owners[name] = number
+        return self.nodes[number]
+
+    # --- time -------------------------------------------------------------------------------------------------------------
+
+    def _wake(self, time: int, call: Callable[[], None]) -> None:
+        self._after(max(time - self._clock(), 0) / 1000, call)
+
+    def _after_change(self, call: Callable[[], None]) -> None:
+        self._after(self._failover_delay, call)
+
+    def _after(self, seconds: float, call: Callable[[], None]) -> None:
+        def due() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = self._loop.call_later(seconds, due)
+        self._timers.add(timer)

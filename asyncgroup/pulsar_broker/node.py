@@ -1,0 +1,165 @@
+"""PulsarNode, one broker: its listener, its connections, and the topics that it owns (Pulsar's `BrokerService`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from asyncgroup.net.servers import close_server
+from asyncgroup.pulsar.wire.commands import Command
+from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.namespaces import Namespaces
+from asyncgroup.pulsar_broker.requests import BrokerRequests, parse_topic
+from asyncgroup.pulsar_broker.server_connection import PulsarServerConnection
+from asyncgroup.pulsar_broker.subscribed_consumer import MAX_UNACKED
+from asyncgroup.pulsar_broker.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+
+__all__ = ["PulsarNode"]
+
+MAX_MESSAGE_SIZE: Final = 5 << 20
+"""Bytes of metadata and payload of a message (`maxMessageSize`)."""
+
+
+class PulsarNode:
+    """A broker of an EmbeddedPulsar."""
+
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        owner_of: Callable[[TopicName], PulsarNode],
+        number: int,
+        host: str,
+        port: int,
+    ) -> None:
+        self.number = number
+        self.host = host
+        self.port = port
+        self.namespaces = namespaces
+        self.max_message_size = MAX_MESSAGE_SIZE
+        self.max_unacked = MAX_UNACKED
+        self.server_version = "asyncgroup embedded Pulsar 4.2"
+        self.deduplicates = False
+        """Whether topics drop messages whose sequence ids of their producer are stored (`brokerDeduplicationEnabled`)."""
+        self.connections: list[PulsarServerConnection] = []
+        self.requests = BrokerRequests(self)
+        self.is_running = False
+        self._owner_of = owner_of
+        self._owned: set[TopicName] = set()
+        self._names = count()
+        self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        return f"<PulsarNode {self.number} at {self.host}:{self.port}: {len(self.connections)} connections>"
+
+    @property
+    def service_url(self) -> str:
+        """Its address."""
+        return f"pulsar://{self.host}:{self.port}"
+
+    # --- life -------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, self.host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.is_running = True
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        connection = PulsarServerConnection(self)
+        self.connections.append(connection)
+        return connection.protocol
+
+    async def stop(self) -> None:
+        """Abort all connections and stop listening; another node loads its topics when they are looked up."""
+        self.is_running = False
+        self.release_all()
+        server, self._server = self._server, None
+        if server is not None:
+            closed = asyncio.get_running_loop().create_future()
+            close_server(server, lambda: closed.set_result(None))
+            await closed
+            self.cut()
+            await server.wait_closed()
+
+    def cut(self) -> None:
+        """Abort all connections."""
+        for connection in list(self.connections):
+            connection.cut()
+
+    def handle(
+        self, connection: PulsarServerConnection, command: Command, frame: bytes | bytearray, at: int
+    ) -> None:
+        """Serve a command, whose payload begins at `at`. Raises ServerFailure."""
+        self.requests.handle(connection, command, frame, at)
+
+    def connection_lost(self, connection: PulsarServerConnection) -> None:
+        """A connection has ended, and its producers and consumers with it."""
+        self.connections.remove(connection)
+        for number in list(connection.producers):
+            self.requests.producers.forget(connection, number)
+        for number in list(connection.consumers):
+            self.requests.consumers.forget(connection, number)
+
+    # --- topics -----------------------------------------------------------------------------------------------------------
+
+    def owner_of(self, name: TopicName) -> PulsarNode:
+        """Return the node that owns a topic, or loads it now."""
+        return self._owner_of(name)
+
+    def owns(self, name: TopicName) -> bool:
+        """Whether it has loaded a topic."""
+        return name in self._owned
+
+    def load(self, name: TopicName) -> None:
+        """Own a topic: a lookup was for it."""
+        if name not in self._owned:
+            self._owned.add(name)
+            topic = self.namespaces.topics.get(name)
+            if topic is not None:
+                topic.log.roll()
+
+    def loaded(self, text: str, *, creates: bool = True) -> BrokerTopic:
+        """Return a topic that this node owns. Raises ServerFailure."""
+        name = parse_topic(text)
+        if name not in self._owned:
+            raise ServerFailure(
+                ServerError.SERVICE_NOT_READY,
+                f"Namespace bundle for topic ({name}) not served by this instance:{self.host}:{self.port}. "
+                "Please redo the lookup.",
+            )
+        return self.namespaces.topic(name, creates=creates)
+
+    def unload(self, name: TopicName) -> None:
+        """Give up a topic, and close its producers and consumers."""
+        if name not in self._owned:
+            return
+        self._owned.discard(name)
+        topic = self.namespaces.topics.get(name)
+        if topic is not None:
+            self.evict(topic)
+
+    def evict(self, topic: BrokerTopic) -> None:
+        """Close the producers and consumers of a topic."""
+        for connection in list(self.connections):
+            self.requests.producers.evict(connection, topic)
+        for subscription in list(topic.subscriptions.values()):
+            self.close_consumers(subscription)
+
+    def release_all(self) -> None:
+        """Own no topic any more."""
+        self._owned.clear()
+
+    def close_consumers(self, subscription: TopicSubscription) -> None:
+        """Close the consumers of a subscription."""
+        for connection in list(self.connections):
+            self.requests.consumers.evict(connection, subscription)
+
+    def new_name(self) -> str:
+        """Return a name for a producer or consumer that has none."""
+        return f"embedded-{self.number}-{next(self._names)}"

@@ -1,0 +1,165 @@
+"""ProducerRequests: PRODUCER, SEND and CLOSE_PRODUCER."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from asyncgroup.errors import DecodeError
+from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.frames import ChecksumError, payload_bounds
+from asyncgroup.pulsar.wire.metadata import MessageMetadata
+from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.topic_producers import ConnectedProducer
+
+__all__ = ["ProducerRequests"]
+
+
+class _Place:
+    """A producer of a connection, and its topic."""
+
+    def __init__(self, topic: BrokerTopic, producer: ConnectedProducer) -> None:
+        self.topic = topic
+        self.producer = producer
+
+
+class ProducerRequests:
+    """The commands of producers; `table` has them by type."""
+
+    def __init__(self, node: NodeServices) -> None:
+        self._node = node
+        self.table: dict[type[c.Command], Callable[..., None]] = {
+            c.CommandProducer: self._register,
+            c.CommandSend: self._send,
+            c.CommandCloseProducer: self._close,
+        }
+
+    def __repr__(self) -> str:
+        return f"<ProducerRequests of {self._node!r}>"
+
+    def _register(self, connection: ConnectedClient, command: c.CommandProducer) -> None:
+        topic = self._node.loaded(command.topic)
+        if topic.is_terminated:
+            raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, f"Topic {topic.name} has been terminated")
+        name = command.producer_name or self._node.new_name()
+        producer = ConnectedProducer(
+            command, name, connection, partial(self._evict, connection, command.producer_id)
+        )
+        success = partial(self._succeed, connection, command, topic, name)
+        if topic.producers.add(producer, success):
+            success()
+        else:
+            self._succeed(connection, command, topic, name, is_ready=False)
+        connection.producers[command.producer_id] = _Place(topic, producer)
+        if command.initial_subscription_name:
+            topic.subscription(command.initial_subscription_name, InitialPosition.EARLIEST)
+
+    def _succeed(
+        self,
+        connection: ConnectedClient,
+        command: c.CommandProducer,
+        topic: BrokerTopic,
+        name: str,
+        *,
+        is_ready: bool = True,
+    ) -> None:
+        connection.send(
+            c.CommandProducerSuccess(
+                request_id=command.request_id,
+                producer_name=name,
+                last_sequence_id=topic.producers.last_sequence_id(name),
+                topic_epoch=topic.producers.epoch,
+                producer_ready=is_ready,
+            )
+        )
+
+    def _evict(self, connection: ConnectedClient, producer_id: int) -> None:
+        if connection.producers.pop(producer_id, None) is not None:
+            connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=_NO_REQUEST))
+
+    def _send(
+        self, connection: ConnectedClient, command: c.CommandSend, frame: bytes | bytearray, at: int
+    ) -> None:
+        place: _Place | None = connection.producers.get(command.producer_id)
+        if place is None:
+            return  # it was closed, and its client may not know it yet
+        try:
+            self._store(connection, command, place, frame, at)
+        except ServerFailure as failure:
+            connection.send(
+                c.CommandSendError(
+                    producer_id=command.producer_id,
+                    sequence_id=command.sequence_id,
+                    error=failure.code,
+                    message=failure.text,
+                )
+            )
+
+    def _store(
+        self,
+        connection: ConnectedClient,
+        command: c.CommandSend,
+        place: _Place,
+        frame: bytes | bytearray,
+        at: int,
+    ) -> None:
+        try:
+            bounds = payload_bounds(frame, at)
+            metadata = MessageMetadata.decode(frame, *bounds.metadata)
+        except ChecksumError as error:
+            raise ServerFailure(ServerError.CHECKSUM_ERROR, str(error)) from None
+        except DecodeError as error:
+            raise ServerFailure(ServerError.PERSISTENCE_ERROR, str(error)) from None
+        if not place.producer.is_ready:
+            raise ServerFailure(ServerError.PRODUCER_FENCED, "the producer waits for its turn")
+        highest = command.highest_sequence_id or command.sequence_id
+        if (
+            self._node.deduplicates
+            and metadata.num_chunks_from_msg is None
+            and place.topic.producers.is_duplicate(place.producer.name, command.sequence_id, highest)
+        ):
+            self._receipt(connection, command, c.MessageIdData(ledger_id=-1, entry_id=-1))
+            return
+        entry = place.topic.append(metadata, bytes(frame[at:]))
+        ledger, number = entry.position
+        partition = place.topic.name.partition
+        self._receipt(
+            connection, command, c.MessageIdData(ledger_id=ledger, entry_id=number, partition=partition)
+        )
+
+    def _receipt(
+        self, connection: ConnectedClient, command: c.CommandSend, message_id: c.MessageIdData
+    ) -> None:
+        connection.send(
+            c.CommandSendReceipt(
+                producer_id=command.producer_id,
+                sequence_id=command.sequence_id,
+                message_id=message_id,
+                highest_sequence_id=command.highest_sequence_id,
+            )
+        )
+
+    def _close(self, connection: ConnectedClient, command: c.CommandCloseProducer) -> None:
+        self.forget(connection, command.producer_id)
+        connection.send(c.CommandSuccess(request_id=command.request_id))
+
+    def forget(self, connection: ConnectedClient, producer_id: int) -> None:
+        """A producer has left."""
+        place: _Place | None = connection.producers.pop(producer_id, None)
+        if place is not None:
+            place.topic.producers.remove(place.producer)
+
+    def evict(self, connection: ConnectedClient, topic: BrokerTopic) -> None:
+        """Close the producers of a topic, which is unloaded or deleted."""
+        for number, place in list(connection.producers.items()):
+            if place.topic is topic:
+                self.forget(connection, number)
+                connection.send(c.CommandCloseProducer(producer_id=number, request_id=_NO_REQUEST))
+
+
+_NO_REQUEST = (1 << 64) - 1
+"""The request id of a command that the broker sends by itself."""

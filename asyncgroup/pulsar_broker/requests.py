@@ -1,0 +1,121 @@
+"""BrokerRequests: what a node does for each command, by a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.enums import LookupType, TopicsMode
+from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar.wire.topic_name import TopicName, topics_hash
+from asyncgroup.pulsar_broker.consumer_requests import ConsumerRequests
+from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.producer_requests import ProducerRequests
+from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
+
+__all__ = ["BrokerRequests", "parse_topic"]
+
+
+def parse_topic(text: str) -> TopicName:
+    """Return a topic's name. Raises ServerFailure."""
+    try:
+        return TopicName.parse(text)
+    except ConfigError as error:
+        raise ServerFailure(ServerError.INVALID_TOPIC_NAME, str(error)) from None
+
+
+class BrokerRequests:
+    """The commands that a node serves."""
+
+    def __init__(self, node: NodeServices) -> None:
+        self._node = node
+        self.producers = ProducerRequests(node)
+        self.consumers = ConsumerRequests(node)
+        self._table: Final[dict[type[c.Command], Callable[..., None]]] = {
+            c.CommandPing: self._ping,
+            c.CommandPong: self._pong,
+            c.CommandLookupTopic: self._lookup,
+            c.CommandPartitionedTopicMetadata: self._partitions,
+            c.CommandGetTopicsOfNamespace: self._topics,
+            **self.producers.table,
+            **self.consumers.table,
+        }
+
+    def __repr__(self) -> str:
+        return f"<BrokerRequests of {self._node!r}>"
+
+    def handle(
+        self, connection: ConnectedClient, command: c.Command, frame: bytes | bytearray, at: int
+    ) -> None:
+        """Serve a command, whose payload begins at `at`. Raises ServerFailure."""
+        handler = self._table.get(type(command))
+        if handler is None:
+            name = type(command).__name__.removeprefix("Command")
+            raise ServerFailure(ServerError.UNSUPPORTED_VERSION_ERROR, f"{name} is not served")
+        if type(command) is c.CommandSend:
+            handler(connection, command, frame, at)
+        else:
+            handler(connection, command)
+
+    def _ping(self, connection: ConnectedClient, _: c.CommandPing) -> None:
+        connection.send(c.CommandPong())
+
+    def _pong(self, connection: ConnectedClient, _: c.CommandPong) -> None:
+        pass
+
+    # --- topics -----------------------------------------------------------------------------------------------------------
+
+    def _lookup(self, connection: ConnectedClient, command: c.CommandLookupTopic) -> None:
+        try:
+            name = parse_topic(command.topic)
+            self._node.namespaces.check(name)
+        except ServerFailure as failure:
+            answer = c.CommandLookupTopicResponse(
+                request_id=command.request_id,
+                response=LookupType.FAILED,
+                error=failure.code,
+                message=failure.text,
+            )
+        else:
+            owner = self._node.owner_of(name)
+            owner.load(name)
+            answer = c.CommandLookupTopicResponse(
+                request_id=command.request_id,
+                response=LookupType.CONNECT,
+                broker_service_url=owner.service_url,
+                authoritative=True,
+            )
+        connection.send(answer)
+
+    def _partitions(self, connection: ConnectedClient, command: c.CommandPartitionedTopicMetadata) -> None:
+        answer: dict[str, Any] = {"response": 0}
+        try:
+            answer["partitions"] = self._node.namespaces.partitions_of(
+                parse_topic(command.topic), creates=command.metadata_auto_creation_enabled
+            )
+        except ServerFailure as failure:
+            answer = {"response": 1, "error": failure.code, "message": failure.text}
+        connection.send(c.CommandPartitionedTopicMetadataResponse(request_id=command.request_id, **answer))
+
+    def _topics(self, connection: ConnectedClient, command: c.CommandGetTopicsOfNamespace) -> None:
+        names = self._node.namespaces.of_namespace(command.namespace)
+        if command.mode != TopicsMode.ALL:
+            wanted = "persistent://" if command.mode == TopicsMode.PERSISTENT else "non-persistent://"
+            names = [name for name in names if name.startswith(wanted)]
+        pattern = command.topics_pattern
+        if pattern is not None:
+            names = [name for name in names if re.fullmatch(pattern, name.removeprefix("persistent://"))]
+        known = topics_hash(names)
+        is_same = command.topics_hash == known
+        connection.send(
+            c.CommandGetTopicsOfNamespaceResponse(
+                request_id=command.request_id,
+                topics=[] if is_same else names,
+                filtered=pattern is not None,
+                topics_hash=known,
+                changed=not is_same,
+            )
+        )

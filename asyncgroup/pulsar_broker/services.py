@@ -1,0 +1,59 @@
+"""What connections and the handlers of commands need of a node."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+from asyncgroup.pulsar.wire.commands import Command
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.namespaces import Namespaces
+from asyncgroup.pulsar_broker.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+
+__all__ = ["ConnectedClient", "NodeServices"]
+
+
+class ConnectedClient(Protocol):
+    """A connection, as the handlers see it."""
+
+    producers: dict[int, Any]
+    """What `producer_requests` keeps of its producers, by id."""
+    consumers: dict[int, Any]
+    """What `consumer_requests` keeps of its consumers, by id."""
+
+    def send(self, command: Command, payload: bytes = b"") -> None:
+        """Write a command, and what follows it in its frame."""
+        ...
+
+
+class NodeServices(Protocol):
+    """A node."""
+
+    namespaces: Namespaces
+    max_unacked: int
+    deduplicates: bool
+
+    @property
+    def service_url(self) -> str:
+        """Its address."""
+        ...
+
+    def owner_of(self, name: TopicName) -> Self:
+        """Return the node that owns a topic, or loads it now."""
+        ...
+
+    def load(self, name: TopicName) -> None:
+        """Own a topic."""
+        ...
+
+    def loaded(self, text: str, *, creates: bool = True) -> BrokerTopic:
+        """Return a topic that it owns. Raises ServerFailure."""
+        ...
+
+    def close_consumers(self, subscription: TopicSubscription) -> None:
+        """Close the consumers of a subscription."""
+        ...
+
+    def new_name(self) -> str:
+        """Return a name for a producer or consumer that has none."""
+        ...

@@ -1,0 +1,201 @@
+"""TopicSubscription: a cursor and the consumers that share it (Pulsar's `PersistentSubscription`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from asyncgroup.pulsar.wire.ack_set import bits_of
+from asyncgroup.pulsar.wire.commands import CommandReachedEndOfTopic, CommandSubscribe, MessageIdData
+from asyncgroup.pulsar.wire.enums import AckType, KeySharedMode, SubType
+from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar_broker.cursor import Cursor
+from asyncgroup.pulsar_broker.dispatch_shared import KeySharedDispatcher, SharedDispatcher
+from asyncgroup.pulsar_broker.dispatch_single import SingleActiveDispatcher
+from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.key_selectors import RangeConflict
+from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.topic_log import Position, TopicLog
+
+__all__ = ["Timing", "TopicSubscription"]
+
+_IN_ORDER: Final = (SubType.EXCLUSIVE, SubType.FAILOVER)
+
+
+class Timing(NamedTuple):
+    """The time that a subscription needs, by callbacks."""
+
+    now: Callable[[], int]
+    """The time of day in ms."""
+    wake: Callable[[int, Callable[[], None]], None]
+    """Calls a function at a time of day."""
+    after_change: Callable[[Callable[[], None]], None]
+    """Calls a function after the delay of a Failover subscription."""
+
+
+class TopicSubscription:
+    """A subscription of one topic or partition."""
+
+    def __init__(
+        self, name: str, log: TopicLog, start: int, partition: int, timing: Timing, *, is_durable: bool
+    ) -> None:
+        self.name = name
+        self.cursor = Cursor(start)
+        self.is_durable = is_durable
+        self.kind: SubType | None = None
+        """The type of its consumers; the next first one may choose another."""
+        self._log = log
+        self._partition = partition
+        self._timing = timing
+        self._dispatcher: SingleActiveDispatcher | SharedDispatcher | None = None
+        self._is_terminated = False
+
+    def __repr__(self) -> str:
+        return f"<TopicSubscription {self.name!r}: {self.cursor!r}, {self._dispatcher!r}>"
+
+    @property
+    def consumers(self) -> Sequence[SubscribedConsumer]:
+        """Its consumers."""
+        return () if self._dispatcher is None else tuple(self._dispatcher.consumers)
+
+    @property
+    def active(self) -> SubscribedConsumer | None:
+        """The consumer of an Exclusive or Failover subscription that gets entries."""
+        found = self._dispatcher
+        return found.active if isinstance(found, SingleActiveDispatcher) else None
+
+    @property
+    def backlog(self) -> int:
+        """The number of entries that are not acknowledged."""
+        return sum(not self.cursor.is_acked(entry.index) for entry in self._log)
+
+    # --- consumers --------------------------------------------------------------------------------------------------------
+
+    def add(self, consumer: SubscribedConsumer) -> None:
+        """Add a consumer. Raises ServerFailure."""
+        kind = SubType(consumer.command.sub_type)
+        if not self.consumers:
+            self._dispatcher = self._new_dispatcher(kind, consumer.command)
+            self.kind = kind
+        assert self._dispatcher is not None
+        self._check(kind, consumer.command)
+        try:
+            self._dispatcher.add(consumer)
+        except RangeConflict as error:
+            raise ServerFailure(ServerError.CONSUMER_ASSIGN_ERROR, str(error)) from None
+        self._notify_end()
+
+    def _new_dispatcher(
+        self, kind: SubType, command: CommandSubscribe
+    ) -> SingleActiveDispatcher | SharedDispatcher:
+        timing = self._timing
+        if kind in _IN_ORDER:
+            return SingleActiveDispatcher(self._log, self.cursor, kind, self._partition, timing.after_change)
+
+        def wake(time: int) -> None:
+            timing.wake(time, made.on_due)
+
+        made: SharedDispatcher
+        if kind is SubType.SHARED:
+            made = SharedDispatcher(self._log, self.cursor, timing.now, wake)
+        else:
+            meta = command.key_shared_meta
+            mode = KeySharedMode.AUTO_SPLIT if meta is None else KeySharedMode(meta.key_shared_mode)
+            keeps_order = meta is None or not meta.allow_out_of_order_delivery
+            made = KeySharedDispatcher(
+                self._log, self.cursor, timing.now, wake, mode, keeps_order=keeps_order
+            )
+        return made
+
+    def _check(self, kind: SubType, command: CommandSubscribe) -> None:
+        if kind is not self.kind:
+            raise ServerFailure(ServerError.CONSUMER_BUSY, "TopicSubscription is of different type")
+        if kind is SubType.EXCLUSIVE and self.consumers:
+            raise ServerFailure(ServerError.CONSUMER_BUSY, "Exclusive consumer is already connected")
+        if isinstance(self._dispatcher, KeySharedDispatcher):
+            meta = command.key_shared_meta
+            mode = KeySharedMode.AUTO_SPLIT if meta is None else KeySharedMode(meta.key_shared_mode)
+            if mode is not self._dispatcher.mode:
+                raise ServerFailure(
+                    ServerError.CONSUMER_BUSY,
+                    "TopicSubscription is of different type: another key shared mode",
+                )
+
+    def remove(self, consumer: SubscribedConsumer) -> None:
+        """A consumer has left."""
+        if self._dispatcher is not None and consumer in self._dispatcher.consumers:
+            self._dispatcher.remove(consumer)
+
+    def flow(self, consumer: SubscribedConsumer, permits: int) -> None:
+        """A consumer may get more messages."""
+        consumer.permits += permits
+        self.dispatch()
+
+    # --- entries ----------------------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> None:
+        """Push what there is and may be pushed."""
+        if self._dispatcher is not None:
+            self._dispatcher.dispatch()
+            self._notify_end()
+
+    def ack(self, kind: AckType, ids: Iterable[MessageIdData]) -> None:
+        """Acknowledge entries, or messages of batches; unknown ones and those that were trimmed are ignored."""
+        if kind is AckType.CUMULATIVE:
+            if self.kind in _IN_ORDER:
+                for each in ids:
+                    self._ack_up_to((each.ledger_id, each.entry_id), bits_of(each.ack_set))
+        else:
+            for each in ids:
+                self._ack((each.ledger_id, each.entry_id), bits_of(each.ack_set))
+        self.dispatch()
+
+    def _ack(self, position: Position, unacked: int) -> None:
+        entry = self._log.find(position)
+        if entry is not None and not self.cursor.is_acked(entry.index):
+            whole = self.cursor.ack(entry, unacked)
+            if self._dispatcher is not None:
+                left = 0 if whole else self.cursor.unacked(entry).bit_count()
+                self._dispatcher.acked(entry.index, left)
+
+    def _ack_up_to(self, position: Position, unacked: int) -> None:
+        before = self._log.index_of(position)
+        self.cursor.ack_before(before)
+        for consumer in self.consumers:
+            consumer.give_back([index for index in consumer.pending if index < before])
+        self._ack(position, unacked)
+
+    def redeliver(
+        self, consumer: SubscribedConsumer, ids: Sequence[MessageIdData], epoch: int | None
+    ) -> None:
+        """A consumer asks for entries again, or for all without ids."""
+        if self._dispatcher is None:
+            return
+        found = [self._log.find((each.ledger_id, each.entry_id)) for each in ids]
+        indexes = [entry.index for entry in found if entry is not None] if ids else None
+        self._dispatcher.redeliver(consumer, indexes, epoch)
+
+    def seek(self, index: int) -> None:
+        """Continue at an entry. Its consumers were closed before."""
+        self.cursor.reset(max(index, self._log.first))
+        if self._dispatcher is not None:
+            self._dispatcher.rewind()
+
+    # --- the end of a topic -----------------------------------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        """No entry follows."""
+        self._is_terminated = True
+        self._notify_end()
+
+    def _notify_end(self) -> None:
+        """Notify the consumers when everything was acknowledged, or pushed to the active one."""
+        found = self._dispatcher
+        if not self._is_terminated or found is None or found.read_to < self._log.end:
+            return
+        if isinstance(found, SharedDispatcher) and found.has_others:
+            return
+        for consumer in found.consumers:
+            if not consumer.knows_end:
+                consumer.knows_end = True
+                consumer.send(CommandReachedEndOfTopic(consumer_id=consumer.id))

@@ -1,0 +1,100 @@
+"""BrokerTopic: a topic without partitions, or one partition (Pulsar's `PersistentTopic`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from asyncgroup.pulsar.wire.commands import CommandSubscribe, MessageIdData
+from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.metadata import MessageMetadata
+from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
+from asyncgroup.pulsar_broker.topic_log import StoredEntry, TopicLog
+from asyncgroup.pulsar_broker.topic_producers import TopicProducers
+
+__all__ = ["BrokerTopic"]
+
+
+class BrokerTopic:
+    """Its entries, its subscriptions and its producers."""
+
+    def __init__(self, name: TopicName, ledger_ids: Iterator[int], timing: Timing) -> None:
+        self.name = name
+        self.log = TopicLog(ledger_ids)
+        self.subscriptions: dict[str, TopicSubscription] = {}
+        self.producers = TopicProducers()
+        self.is_terminated = False
+        self._timing = timing
+
+    def __repr__(self) -> str:
+        return f"<BrokerTopic {self.name}: {self.log!r}, {len(self.subscriptions)} subscriptions>"
+
+    @property
+    def last_id(self) -> MessageIdData:
+        """The id of its last message; -1:-1 for none."""
+        if not len(self.log):
+            return MessageId(-1, -1, self.name.partition).data()
+        entry = self.log[self.log.end - 1]
+        index = entry.count - 1 if entry.is_batch else -1
+        return MessageId(*entry.position, self.name.partition, index).data()
+
+    def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
+        """Store an entry, and push it to those that have permits. Raises ServerFailure."""
+        if self.is_terminated:
+            raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, "Topic was already terminated")
+        entry = self.log.append(metadata, payload)
+        for subscription in self.subscriptions.values():
+            subscription.dispatch()
+        return entry
+
+    def terminate(self) -> None:
+        """Accept no entry any more."""
+        self.is_terminated = True
+        for subscription in self.subscriptions.values():
+            subscription.terminate()
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------------
+
+    def subscription(self, name: str, position: InitialPosition) -> TopicSubscription:
+        """Return a durable subscription; a new one begins at `position`."""
+        found = self.subscriptions.get(name)
+        if found is None:
+            start = self.log.first if position is InitialPosition.EARLIEST else self.log.end
+            found = self._add(name, start, is_durable=True)
+        return found
+
+    def subscribe(self, command: CommandSubscribe) -> TopicSubscription:
+        """Return the subscription of a command, which may be a new one."""
+        if command.durable or command.subscription in self.subscriptions:
+            return self.subscription(command.subscription, InitialPosition(command.initial_position))
+        return self._add(command.subscription, self._start_of(command), is_durable=False)
+
+    def _start_of(self, command: CommandSubscribe) -> int:
+        """Return the first entry of a subscription that is not durable: the one after its start id, or with its batch's index."""
+        given = command.start_message_id
+        if given is None:
+            is_early = command.initial_position == InitialPosition.EARLIEST
+            return self.log.first if is_early else self.log.end
+        start = MessageId.of(given)
+        if start.ledger_id < 0:
+            return self.log.first
+        index = self.log.index_of(start[:2])
+        found = self.log.find(start[:2])
+        # within a batch its entry comes once more, and the client leaves out what it had
+        return index if found is None or start.batch_index >= 0 else index + 1
+
+    def _add(self, name: str, start: int, *, is_durable: bool) -> TopicSubscription:
+        found = self.subscriptions[name] = TopicSubscription(
+            name, self.log, start, self.name.partition, self._timing, is_durable=is_durable
+        )
+        if self.is_terminated:
+            found.terminate()
+        return found
+
+    def end_subscription_without_consumers(self, subscription: TopicSubscription) -> None:
+        """Forget a subscription that is not durable when its last consumer has left."""
+        if not subscription.is_durable and not subscription.consumers:
+            self.subscriptions.pop(subscription.name, None)
