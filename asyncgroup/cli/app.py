@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="asyncgroup",
-        description="Kafka consumer groups for asyncio: programs that read and write records, and the operator's commands.",
+        description="Kafka consumer groups for asyncio: programs that read and write records, and the operator's commands. "
+        "consume, dlq, produce and work also know Apache Pulsar.",
     )
     parser.add_argument("--version", action="version", version=f"asyncgroup {__version__}")
     common = argparse.ArgumentParser(add_help=False)

@@ -173,8 +173,9 @@ def add_connection_options(parser: argparse.ArgumentParser, *, reads_pulsar: boo
         action="append",
         default=[],
         type=_property,
-        help="a property by Kafka's name, such as security.protocol=SASL_SSL; can be repeated. Other users of this "
-        "machine can see arguments: put passwords into --config or the environment",
+        help="a property by Kafka's name, such as security.protocol=SASL_SSL"
+        + (", with a service URL of Pulsar by that of its Java client" if reads_pulsar else "")
+        + "; can be repeated. Other users of this machine can see arguments: put passwords into --config or the environment",
     )
     parser.add_argument(
         "--config",

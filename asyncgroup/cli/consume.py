@@ -1,4 +1,4 @@
-"""`asyncgroup consume`: print a topic's records, with or without a consumer group."""
+"""`asyncgroup consume`: print a topic's records, with or without a consumer group; on Pulsar see `pulsar_reading`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DESCRIPTION: Final = (
     "Prints records, one per line, until Ctrl-C. With --group it joins that group and commits the records "
     "that it has printed; without, it reads all partitions, or those of --partition, and commits nothing. On a terminal "
     "control characters are escaped; to a pipe the bytes are written unchanged. A null value is printed as null, and so is "
-    "a null key."
+    "a null key. On Pulsar the group is a subscription, in which messages that were printed are acknowledged."
 )
 
 BATCH_RECORDS = 500
@@ -76,7 +76,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         type=parse_partitions,
         action="extend",
         default=[],
-        help="read only this partition, or these; not with --group",
+        help="read only this partition, or these; not with --group. A partition of Pulsar is a topic: -t TOPIC-partition-N",
     )
     _add_start(parser)
     _add_output(parser)
@@ -106,7 +106,8 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         type=parse_start,
         help="where to start: earliest, latest, or with the first record of a time: 2026-11-27T10:00Z, "
         "2026-11-27T10:00+01:00, a timestamp in ms (13 digits) or seconds (10), or a duration before now such as 90s, 30m, "
-        "24h or 7d. In a group only for partitions without a committed offset (default: auto.offset.reset, or latest)",
+        "24h or 7d. In a group only for partitions without a committed offset, in a subscription of Pulsar only if it is new "
+        "(default: auto.offset.reset, on Pulsar subscriptionInitialPosition, or latest)",
     )
 
 

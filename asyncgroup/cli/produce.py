@@ -72,7 +72,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_header,
-        help="a header of all records; can be repeated, also with the same name",
+        help="a header of all records; can be repeated, also with the same name. On Pulsar a property, each name once",
     )
     parser.add_argument(
         "-p",
@@ -80,7 +80,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         metavar="N",
         type=partition,
         help="write all records to this partition (default: the key determines it; without a key, one partition for each "
-        "batch)",
+        "batch). A partition of Pulsar is a topic: -t TOPIC-partition-N",
     )
     parser.set_defaults(run=run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,12 +18,14 @@ from asyncgroup.cli.pulsar_options import pulsar_consumer_config
 from asyncgroup.cli.start_positions import LogOffset
 from asyncgroup.cli.telemetry_options import CommandMetrics
 from asyncgroup.group.health.health import Health
+from asyncgroup.group.health.problems import MemberProblem, ProblemKind
 from asyncgroup.lifecycle import run_until
 
 if TYPE_CHECKING:
     from asyncgroup.pulsar.client import PulsarClient
     from asyncgroup.pulsar.config import PulsarConfig
     from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
+    from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
     from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 
 __all__ = ["PulsarReading", "SubscriptionMember"]
@@ -31,8 +34,6 @@ BATCH_MESSAGES: Final = 500
 """The maximum of messages that are printed and acknowledged together."""
 BATCH_WAIT: Final = 0.02
 """Seconds after the first message in which others may come."""
-
-NOT_READY: Final = "no partition is connected to its broker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +148,18 @@ class SubscriptionMember:
 
     def health(self) -> Health:
         """Return a health with the partitions that are not attached to a broker."""
-        partitions = list(self._consumer.partitions)
-        apart = [
-            f"{each.topic} is not connected to its broker" for each in partitions if not each.is_attached
+        now, partitions = self._loop.time(), list(self._consumer.partitions)
+        apart = [each for each in partitions if not each.is_attached]
+        problems = [
+            MemberProblem(ProblemKind.NO_BROKER, seconds, names=[str(each.topic)], text=text)
+            for each, (seconds, text) in ((each, _outage(each, now)) for each in apart)
         ]
+        is_connected = len(apart) < len(partitions)
+        not_ready = None if is_connected else _not_connected(apart, now)
         return Health(
             group_id=self._consumer.subscription,
             state="connecting" if apart else "stable",
-            state_age=self._loop.time() - self._opened_at,
+            state_age=now - self._opened_at,
             member_id="",
             generation_id=-1,
             group_protocol="pulsar",
@@ -162,7 +167,20 @@ class SubscriptionMember:
             last_fetch=None,
             claims=(),
             waits_for=None,
-            problems=tuple(apart),
+            problems=tuple(problems),
             errors=(),
-            not_ready=NOT_READY if len(apart) == len(partitions) else None,
+            not_ready=not_ready,
         )
+
+
+def _outage(consumer: PulsarConsumer, now: float) -> tuple[float, str]:
+    """Return since how many seconds a partition has no broker, and why."""
+    since, error = consumer.history.detached_since, consumer.history.error
+    seconds = 0.0 if since is None else now - since
+    return seconds, "the first attempt has no result yet" if error is None else str(error)
+
+
+def _not_connected(apart: Sequence[PulsarConsumer], now: float) -> MemberProblem:
+    # the shortest outage is how long there is no partition
+    seconds, text = min(_outage(each, now) for each in apart)
+    return MemberProblem(ProblemKind.NOT_CONNECTED, seconds, text=text)

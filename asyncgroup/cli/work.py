@@ -1,4 +1,7 @@
-"""`asyncgroup work`: run a handler on a work queue until Ctrl-C or SIGTERM, and show the queue's statistics."""
+"""`asyncgroup work`: run a handler on a work queue until Ctrl-C or SIGTERM, and show the queue's statistics.
+
+The queue is on a consumer group of Kafka, or on a subscription of Pulsar.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 from tests.apache_pulsar import RunningPulsar
 from tests.cli.programs import run, started
 
+EARLY = ("-X", "subscriptionInitialPosition=Earliest")
 HANDLERS = """
     async def handle(delivery):
         if delivery.value == b"poison":
@@ -37,7 +38,14 @@ def test_lines_are_produced_and_consumed(apache_pulsar: RunningPulsar) -> None:
     assert (record["key"], record["value"], record["headers"]) == ("c", "3", [["trace", "4711"]])
     assert record["message_id"].count(":") >= 2
     assert "offset" not in record
-    assert run(*consume, "--from", "1h", "--max-messages", "1").stdout == "1\n"
+    by_time = run(*consume, "--from", "1h", "--max-messages", "1")
+    assert (by_time.stdout, by_time.stderr) == ("1\n", "")
+    shared = run(*consume, "--group", "h", *EARLY, "-X", "subscriptionType=Shared", "--max-messages", "3")
+    assert (sorted(shared.stdout.split()), shared.stderr) == (["1", "2", "3"], "")
+    lz4 = run(
+        "produce", "-b", url, "-t", topic, "-X", "compressionType=LZ4", "-X", "sendTimeoutMs=0", stdin="4\n"
+    )
+    assert lz4.stderr.startswith("1 record (1 B) in ")
     assert run(*consume, "--timeout", "0.5").stdout == ""
     missing = run("consume", "-b", url, "-t", f"no-{topic}")
     assert missing.returncode == 1

@@ -13,6 +13,7 @@ import pytest
 import asyncgroup
 import asyncgroup.admin
 import asyncgroup.broker
+import asyncgroup.group
 import asyncgroup.pulsar
 import asyncgroup.security
 import asyncgroup.spark
@@ -91,6 +92,7 @@ MODULES = (
     asyncgroup.spark,
     asyncgroup.security,
     asyncgroup.broker,
+    asyncgroup.group,
     asyncgroup.telemetry,
     asyncgroup.testing,
     asyncgroup.workqueue,
@@ -113,6 +115,8 @@ OTHERS = {
         "Transaction",
     ),
     *("AbortTxn", "BeginTxn", "CommitTxn", "Reader", "TableView"),
+    *("CommandRedeliverUnacknowledgedMessages", "ConsumerConfigurationData", "ProducerConfigurationData"),
+    "TopicNotFound",
     *("Durable", "Exclusive", "ExclusiveWithFencing", "Failover", "NonDurable", "Shared", "WaitForExclusive"),
 }
 """Names in the text that belong to Python, Kafka, Spark, another client or a snippet."""
