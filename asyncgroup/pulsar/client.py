@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -72,6 +73,8 @@ class PulsarClient:
             raise ClosedError(
                 "the client is closed" if self._is_closed else "enter the client first: `async with`"
             )
+        if self._core.loop is not asyncio.get_running_loop():
+            raise UsageError("the client belongs to another event loop, perhaps of another thread")
         return self._core
 
     async def partitions(self, topic: str) -> int:

@@ -37,6 +37,8 @@ class ClientCore:
     ) -> None:
         self.config = config
         self.hooks = hooks or Hooks()
+        self.loop = asyncio.get_running_loop()
+        """Everything of the client belongs to it."""
         self.is_closed = False
         self.rng = random.Random()
         self.pool = PulsarConnectionPool(config, context, self.rng, self.hooks)

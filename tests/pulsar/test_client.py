@@ -114,3 +114,16 @@ async def test_a_cancelled_call_leaves_the_client_usable(pulsar: ScriptedPulsar,
                 await client.partitions("orders")
         assert await client.partitions("orders") == 4
         assert len(network.connections(HOST)) == 1
+
+
+async def test_another_event_loop(pulsar: ScriptedPulsar) -> None:
+    """As in a second `asyncio.run`, or in a process that was forked: each call raises, none waits without end."""
+    async with PulsarClient(pulsar.url) as client, client.subscribe("orders", "s") as consumer:
+
+        async def use() -> list[BaseException | object]:
+            calls = [client.partitions("orders"), consumer.receive(), consumer.receive_batch()]
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+        for found in await asyncio.to_thread(asyncio.run, use()):
+            assert isinstance(found, UsageError)
+            assert "belongs to another event loop" in str(found)

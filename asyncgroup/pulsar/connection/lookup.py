@@ -59,7 +59,11 @@ class BrokerOfTopic(NamedTuple):
 
 
 class TopicLookup:
-    """Asks the brokers of the service URL, in turn, about topics."""
+    """Asks the brokers of the service URL, in turn, about topics.
+
+    The client connects to the address that an answer names, with its credential, as all clients of Pulsar do: who answers lookups
+    decides who gets it. With `pulsar+ssl` that broker's certificate has to match its own name.
+    """
 
     def __init__(
         self,

@@ -96,6 +96,7 @@ class PulsarTopicConsumer:
         self._failure: Exception | None = None
         self._tasks = BackgroundTasks(self.name)
         self._is_open = self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._is_open else "not open"
@@ -111,6 +112,7 @@ class PulsarTopicConsumer:
         if self._is_open or self._is_closed:
             raise UsageError(f"{self.name} was entered before: create a new one")
         core = self._core_of()
+        self._loop = core.loop
         await self._tasks.start()
         try:
             count = await core.lookup.partitions_of(self.topic)
@@ -309,6 +311,8 @@ class PulsarTopicConsumer:
 
     async def _wait(self, count: float) -> None:
         """Wait for an event; without queues the partitions ask for `count` messages."""
+        if asyncio.get_running_loop() is not self._loop:  # else it would wait without end
+            raise UsageError(f"{self.name}: it belongs to another event loop, perhaps of another thread")
         number = min(int(min(count, 1000)), 1000)
         self._changed.clear()
         self._ask(number)

@@ -203,6 +203,28 @@ async def test_keys_keep_their_order_while_members_join_and_leave(apache_pulsar:
         assert len(group.received) - count <= 100
 
 
+async def test_what_our_queue_gives_back_is_handled_by_java(apache_pulsar: RunningPulsar) -> None:
+    """In Shared a message that has failed here may go to any consumer."""
+    failed: list[bytes | None] = []
+
+    async def handle(delivery: Delivery) -> None:
+        failed.append(delivery.value)
+        raise ValueError("it fails here")
+
+    async with group_of(apache_pulsar, "shared") as (group, topic):
+        source = PulsarSource(apache_pulsar.service_url, "s", topic)
+        async with WorkQueue(source, mode="shared", nack_backoff=0.2, initial_position="earliest") as queue:
+            run = asyncio.create_task(queue.run(handle))
+            await send(apache_pulsar, topic, numbers(20))
+            await until(lambda: set(failed) == set(numbers(20)), "all messages have failed")
+            java = await group.add("java", acks=True)
+            await until(lambda: len(group.of(java)) == 20, "Java gets each of them")
+            await group.settled()
+            await queue.aclose()
+            await run
+        assert sorted(group.values()) == sorted(numbers(20)), "each once"
+
+
 async def test_a_key_stays_with_our_queue_after_a_nack(apache_pulsar: RunningPulsar) -> None:
     """Java's consumer joins while messages wait for their second delivery here: it gets none before them of their keys."""
     keys = [f"key-{number % 20}" for number in range(200)]
