@@ -101,6 +101,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
 
         One that fails before that is forgotten: its message may be another consumer's now.
         """
+        self._loses_kept = True
+        """Whether the broker gives these messages again, to this consumer or to another one."""
         self._failures: dict[MessageId, int] = {}
         """Numbers of deliveries of messages that were withdrawn after they had failed."""
         self._gives_back = queue.settings.mode is Mode.SHARED
@@ -224,15 +226,23 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         return len(self._open) + self.consumer.queued
 
     def on_restart(self) -> None:
-        """What is not acknowledged comes again: withdraw what is not delivered."""
+        """What is not acknowledged comes again: withdraw what is not delivered.
+
+        A subscription that is not durable begins after what was taken here, when its connection has ended: all of that stays.
+        """
         self._fresh.clear()
         self._again.clear()
+        self._loses_kept = self.consumer.config.durable or self.consumer.is_attached
+        if self._loses_kept:
+            self._withdraw()
+        self._kept = {message.message_id for message in self._open.values()}
+        self._count_bytes(0)
+
+    def _withdraw(self) -> None:
         for record, attempts in self._queue.withdraw(self.work):
             self._remember(cast("PulsarMessage", record).message_id, attempts)
         window = self.work.window
         self._open = {number: message for number, message in self._open.items() if number not in window}
-        self._kept = {message.message_id for message in self._open.values()}
-        self._count_bytes(0)
 
     def on_error(self, error: Exception) -> None:
         """Report what is tried again."""
@@ -279,7 +289,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
     def comes_again(self, record: Record, attempts: int) -> bool:
         """Whether the message was delivered before the connection ended, and has not arrived again."""
         self._end_again(record.offset)
-        if not self._kept:
+        if not self._kept or not self._loses_kept:
             return False
         message_id = cast("PulsarMessage", record).message_id
         if message_id not in self._kept:
@@ -295,7 +305,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
 
         It stays here if the broker would count fewer deliveries than were made: another consumer would begin with its number.
         """
-        message = self._open.get(record.offset) if self._gives_back else None
+        message = self._open.get(record.offset) if self._gives_back and self.consumer.config.durable else None
         if message is None or attempts > message.entry.redelivery_count + 1:
             return False
         return self._give_back(message, attempts)
@@ -315,7 +325,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
 
     def give_back_failed(self) -> None:
         """Have the messages delivered again that wait after a failure, so that the broker counts it: the queue closes."""
-        if not self._gives_back:
+        if not self._gives_back or not self.consumer.config.durable:
             return
         work, attempts = self.work, self.work.window.attempts
         for offset in work.waiting.keys() & attempts.keys() - work.delayed:
