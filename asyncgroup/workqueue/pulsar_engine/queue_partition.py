@@ -44,7 +44,7 @@ _ALL: Final = 1 << 31
 
 MOST_UNACKED: Final = 50_000
 """Messages that a broker leaves unacknowledged at a consumer by default (`maxUnackedMessagesPerConsumer`). So many numbers of
-deliveries are kept of messages that have failed here and were withdrawn."""
+deliveries are kept, over all partitions, of messages that have failed here and were withdrawn or given back."""
 
 
 class PartitionOwner(Protocol):
@@ -320,7 +320,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
     def _remember(self, message_id: MessageId, attempts: int) -> None:
         """Keep the number of deliveries of a message that may come again; those kept first are of messages of other consumers now."""
         self._failures[message_id] = attempts
-        while len(self._failures) > MOST_UNACKED:
+        while len(self._failures) > MOST_UNACKED // max(1, self._limits.partitions):
             del self._failures[next(iter(self._failures))]
 
     def give_back_failed(self) -> None:
