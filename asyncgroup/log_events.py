@@ -33,6 +33,9 @@ LogEvent: TypeAlias = Literal[
     "dead_letter",
     "transaction_failed",
     "producer_failed",
+    "attached",
+    "detached",
+    "ack_failed",
 ]
 """The names of the events."""
 
@@ -54,6 +57,9 @@ LOG_EVENTS: Final = MappingProxyType[LogEvent, str](
         "dead_letter": "A record was copied to the dead letter topic.",
         "transaction_failed": "A transaction must be aborted because of an error, which its caller gets (INFO), or was not aborted.",
         "producer_failed": "A transactional producer can only be closed: fenced, denied, or the outcome of a transaction is unknown. Its callers get the error (INFO).",
+        "attached": "A producer or consumer of Pulsar is registered at its broker again, or after attempts that failed.",
+        "detached": "A producer or consumer of Pulsar has lost its broker, or its first attempt has failed; it connects again.",
+        "ack_failed": "Acknowledgements of a subscription of Pulsar have failed, and are sent again; one line until they succeed.",
     }
 )
 """What each event means."""
@@ -69,7 +75,7 @@ FIELDS: Final = (
     "transactional_id",
     "error",
 )
-"""The attributes of a line, in the order of a structured log."""
+"""The attributes of a line, in the order of a structured log. `group` is also a subscription of Pulsar."""
 
 
 def log_fields(

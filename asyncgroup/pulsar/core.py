@@ -11,8 +11,9 @@ from itertools import count
 from asyncgroup.hooks import AttachRole, Hooks
 from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.memory.memory_budget import MemoryBudget
+from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff
-from asyncgroup.pulsar.attach_history import attach_reports
+from asyncgroup.pulsar.attach_history import AttachHistory, attach_reports
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup
@@ -68,6 +69,7 @@ class ClientCore:
         on_retry: Callable[[Exception], object] = lambda _: None,
         *,
         role: AttachRole = "consumer",
+        subscription: str | None = None,
     ) -> Reconnector:
         """Return what keeps a producer or consumer at the broker of its topic."""
         slot = self.pool.new_slot()
@@ -83,7 +85,12 @@ class ClientCore:
             self.new_backoff(),
             self.config.operation_timeout,
             on_retry,
-            attach_reports(self.hooks, role, topic),
+            AttachHistory(
+                name,
+                TopicPartition(str(topic.whole), topic.partition),
+                subscription,
+                attach_reports(self.hooks, role, topic),
+            ),
         )
 
     @classmethod

@@ -23,7 +23,7 @@ from asyncgroup.errors import (
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait, copy_error, start_task
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
-from asyncgroup.pulsar.attach_history import AttachHistory, AttachReports
+from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic
 from asyncgroup.pulsar.errors import PulsarServerError, Refusal
@@ -75,7 +75,7 @@ Open = Callable[[BrokerOfTopic], Awaitable[PulsarConnection]]
 class Reconnector:
     """Attaches `attached` to the broker of its topic, as often as needed, until `aclose` or an error that ends it.
 
-    `on_retry(error)` is called for each failure that another attempt follows, `reports` also for others.
+    `on_retry(error)` is called for each failure that another attempt follows, `history` has all of them.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Reconnector:
         backoff: RetryBackoff,
         first_attempt_limit: float,
         on_retry: Callable[[Exception], object] = lambda _: None,
-        reports: AttachReports | None = None,
+        history: AttachHistory | None = None,
     ) -> None:
         self.name = name
         self.state = ReconnectState.CONNECTING
@@ -99,7 +99,7 @@ class Reconnector:
         """Whether an attempt has succeeded."""
         self.attempt_at: Callable[[], float] = lambda: inf
         """Returns the loop time of an attempt that no pause may leave out; infinity for none."""
-        self.history = AttachHistory(reports)
+        self.history = history or AttachHistory(name)
         """When it was attached, and when it was not."""
         self._attached = attached
         self._find = find
@@ -164,7 +164,7 @@ class Reconnector:
         self._ready.set()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
-        self.history.detached(error)
+        self.history.detached(error, is_final=True)
         self._attached.failed(error)
 
     @property

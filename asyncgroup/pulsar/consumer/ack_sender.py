@@ -30,6 +30,8 @@ class AckFailure(NamedTuple):
 
     since: float
     """Loop time of the first one."""
+    times: int
+    """The number of commands that have failed."""
     error: Exception
     """The last error."""
 
@@ -144,8 +146,8 @@ class AckSender:
         elif connection.is_closed:
             return  # `detach` follows: all that was not confirmed is pending again
         elif self._closed is None and self._pending.fail(batch.number, self._loop.time() + RETRY_AFTER):
-            since = self._loop.time() if self.failure is None else self.failure.since
-            self.failure = AckFailure(since, error)
+            before = self.failure or AckFailure(self._loop.time(), 0, error)
+            self.failure = AckFailure(before.since, before.times + 1, error)
             sent.fail(error)
             if self._on_answer is not None:
                 self._on_answer(batch.size, error)

@@ -23,7 +23,8 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.model import clock_of_loop
+from asyncgroup.log_events import log_fields
+from asyncgroup.model import TopicPartition, clock_of_loop
 from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
@@ -136,7 +137,7 @@ class PulsarConsumer:
         self._subscribing = Subscribing(str(topic), subscription, kind, config, self.id)
         self._arrivals.start = self._subscribing.start
         self._registration = Registration(
-            core, self.name, topic, self.id, self._subscribe, self, config.close_timeout
+            core, self.name, topic, self.id, self._subscribe, self, config.close_timeout, subscription
         )
         self._timer: asyncio.TimerHandle | None = None
         self._oldest_attachment = (
@@ -518,7 +519,12 @@ class PulsarConsumer:
         self._listener.on_error(error)
 
     def _on_ack_error(self, error: Exception) -> None:
-        """Acknowledgements were refused: they are sent again later."""
+        """Acknowledgements were refused: they are sent again later; the first failure is logged."""
+        failure = self._acks.failure
+        if failure is not None and failure.times == 1:
+            tp = TopicPartition(str(self.topic.whole), self.partition)
+            fields = log_fields("ack_failed", group=self.subscription, tp=tp, error=error)
+            _log.warning("%s; acknowledgements are sent again", error, extra=fields)
         self.on_error(error)
         self._arm()
 
@@ -551,7 +557,7 @@ class PulsarConsumer:
         """Deliver nothing from now on: see `seeking`. Raises UsageError during another seek."""
         if self._is_seeking:
             raise UsageError(f"{self.name}: it seeks already")
-        self._is_seeking = self._acks.is_held = True
+        self._is_seeking = self._acks.is_held = self.history.is_moving = True
         self._void()
         self._drop_queue()
         self._listener.on_restart()
@@ -578,7 +584,7 @@ class PulsarConsumer:
             self.redeliver_all()
 
     def _resume_after_seek(self) -> None:
-        self._is_seeking = self._acks.is_held = False
+        self._is_seeking = self._acks.is_held = self.history.is_moving = False
         self._acks.send()
         self._flow()
         self._arm()

@@ -54,6 +54,7 @@ class Registration:
         subscribe: Callable[[int], Command],
         consumer: RegisteredConsumer,
         close_timeout: float,
+        subscription: str,
     ) -> None:
         self._core = core
         self._name = name
@@ -63,7 +64,9 @@ class Registration:
         self._timeout = core.config.operation_timeout
         self._close_limit = max(1.0, min(close_timeout, self._timeout))
         self._connection: PulsarConnection | None = None
-        self._reconnector = core.new_reconnector(name, topic, self, consumer.on_error, role="consumer")
+        self._reconnector = core.new_reconnector(
+            name, topic, self, consumer.on_error, role="consumer", subscription=subscription
+        )
         self._closes: set[asyncio.Future[Any]] = set()  # CLOSE_CONSUMER without an answer
         self._is_closing = False
 

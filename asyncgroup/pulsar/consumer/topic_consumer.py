@@ -50,6 +50,9 @@ class _Part(PulsarConsumerListener):
         self._parent._on_messages(self)
 
     def on_error(self, error: Exception) -> None:
+        failure = self.consumer.ack_failure
+        if error is self.consumer.history.error or (failure is not None and error is failure.error):
+            return  # the first of these is logged by the consumer of the partition
         text = str(error)
         named = text.startswith(self.consumer.name)
         _log.warning("%s%s", "" if named else f"{self.consumer.name}: ", text)
