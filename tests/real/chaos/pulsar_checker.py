@@ -1,97 +1,22 @@
 """Check the journals of the queue story on Pulsar: nothing lost, dead letters exact, order of keys, and why each came again.
 
-A disturbance is what makes a broker give messages again: the kill of a process, the reset of its connections, an outage of
-the broker. Each delivery that should not be needed is matched by its time to a disturbance of the process before.
+Each delivery that should not be needed is matched by its time to a disturbance of the process before.
 """
 
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from tests.real.chaos.pulsar_journal import Handled, PulsarLife, entry_of, partition_of
+from tests.real.chaos.pulsar_journal import Handled, PulsarLife
+from tests.real.chaos.pulsar_run import RECOVERY, PulsarEvidence, PulsarRun
 
-__all__ = ["RECOVERY", "UNSAVED", "Disturbance", "PulsarEvidence", "PulsarVerdict", "judge_pulsar_queue"]
-
-ON_THE_WAY = 2.0
-"""Seconds from an acknowledgement until the broker has it: it waits for its group, and the machine may be busy."""
-
-RECOVERY = 5.0
-"""Seconds from the end of a disturbance until a client has connected again, and sent its acknowledgements."""
-
-UNSAVED = 61.0
-"""Seconds for which a broker may keep acknowledgements in memory only: a kill loses them.
-
-It answers them at once, also if `ack(durable=True)` waits for that, and writes its position at most once a second
-(`managedLedgerDefaultMarkDeleteRateLimit`, the rate limit in `ManagedCursorImpl.asyncDelete`); what falls between is written with
-the next acknowledgement of a whole entry in the partition, or each minute (`managedLedgerCursorPositionFlushSeconds`).
-"""
-
-SAVED_AFTER = 1.0
-"""Seconds after an acknowledgement from which on the next one writes both, and that the write may take."""
-
-UNNOTICED = 1.0
-"""Seconds for which a busy process may deliver what it had, until it sees that its connection is gone and says so."""
-
-GRACE = 0.1
-"""Seconds in which a handler may begin whose delivery was dispatched before that."""
+__all__ = ["PulsarVerdict", "judge_pulsar_queue"]
 
 SHOWN = 3
 """Problems of one kind that are reported in full."""
-
-
-class Disturbance(NamedTuple):
-    """What makes a broker give messages again that were delivered."""
-
-    kind: str
-    """`kill`, `reset` or `outage`."""
-    process: str
-    """The journal of a killed process; the name of one whose connections were reset; empty for an outage."""
-    begin: float
-    end: float
-    is_hard: bool = False
-    """Whether the broker was killed, so that it lost what it had in memory."""
-
-    def hits(self, life: str) -> bool:
-        """Whether a process was disturbed; the names of its journals begin with its own."""
-        if self.kind == "kill":
-            return self.process == life
-        return self.kind == "outage" or life.rpartition("-")[0] == self.process
-
-    def explains_loss(self, acked: float, again: float) -> bool:
-        """Whether an acknowledgement of this time may have been lost or late, before the message came again."""
-        before = UNSAVED if self.is_hard else ON_THE_WAY
-        return self.begin <= again and self.begin - before <= acked <= self.end + RECOVERY
-
-    def explains_again(self, durable: float, after: Handled) -> bool:
-        """Whether a message may come after its durable acknowledgement.
-
-        The broker may have lost it, or have given the message to another consumer before this one could connect again.
-        """
-        if self.begin > after.begin:
-            return False
-        first = self.begin - UNSAVED if self.is_hard else self.begin
-        return first <= durable <= self.end + RECOVERY
-
-
-@dataclass(kw_only=True)
-class PulsarEvidence:
-    """What the story knows in addition to the journals."""
-
-    keys: Mapping[int, bytes]
-    """The key of each message, by its number; messages of a key were sent in the order of their numbers."""
-    poison: frozenset[int]
-    """The messages whose deliveries all fail."""
-    max_deliveries: int
-    dead_letters: Sequence[tuple[int, int]]
-    """Number and delivery count of each message in the dead letter topic."""
-    disturbances: Sequence[Disturbance]
-    order: str = "key"
-    """What the subscription delivers in order: each `key`, each `partition`, or `nothing`."""
 
 
 @dataclass
@@ -105,12 +30,14 @@ class PulsarVerdict:
     """Deliveries after one of another process."""
     copied_twice: Counter[str] = field(default_factory=Counter)
     """Dead letters beyond one for each message, by the kind of disturbance; `kill`: between the copy and its acknowledgement."""
+    beyond_limit: Counter[str] = field(default_factory=Counter)
+    """Times that the count of a message's failures began again, of messages that failed more often than is allowed, by the kind."""
     problems: list[str] = field(default_factory=list)
 
 
 def judge_pulsar_queue(lives: Sequence[PulsarLife], evidence: PulsarEvidence) -> PulsarVerdict:
     """Check the promises of a work queue over all processes."""
-    run = _Run(lives, evidence)
+    run = PulsarRun(lives, evidence)
     verdict = PulsarVerdict(len(run.deliveries))
     checks: list[Iterable[str]] = [
         _unfinished(run),
@@ -118,6 +45,7 @@ def judge_pulsar_queue(lives: Sequence[PulsarLife], evidence: PulsarEvidence) ->
         _stored_twice(run),
         _dead_letters(run, verdict),
         _attempts(run),
+        _beyond_limit(run, verdict),
         _repeats(run, verdict),
         _moves(run, verdict),
     ]
@@ -133,103 +61,10 @@ def judge_pulsar_queue(lives: Sequence[PulsarLife], evidence: PulsarEvidence) ->
     return verdict
 
 
-class _Run:
-    """The journals, sorted in several ways."""
-
-    def __init__(self, lives: Sequence[PulsarLife], evidence: PulsarEvidence) -> None:
-        self.evidence = evidence
-        self.lives = lives
-        self.deliveries = sorted(
-            (each for life in lives for each in life.deliveries), key=lambda each: each.begin
-        )
-        self.by_number: dict[int, list[Handled]] = defaultdict(list)
-        for each in self.deliveries:
-            self.by_number[each.number].append(each)
-        self.killed = {each.process: each.begin for each in evidence.disturbances if each.kind == "kill"}
-        self._detached = {life.name: life.detached for life in lives}
-        self._completions = self._completed_entries()
-
-    def disturbances_of(self, life: str) -> Iterator[Disturbance]:
-        """Yield what has disturbed a process; each loss or return of a consumer may make another one of Failover active."""
-        is_shared_fate = self.evidence.order == "partition"
-        return (each for each in self.evidence.disturbances if is_shared_fate or each.hits(life))
-
-    def is_disturbed(self, life: str, since: float, until: float) -> bool:
-        """Whether something has disturbed the process in this time, or was not quite over when it began."""
-        return any(
-            each.begin <= until and each.end + RECOVERY >= since for each in self.disturbances_of(life)
-        )
-
-    def is_late(self, each: Handled) -> bool:
-        """Whether the process of this delivery has just been disturbed: the message was given to another one already."""
-        return any(
-            one.begin <= each.begin <= one.end + UNNOTICED and not self._has_noticed(each, one.begin)
-            for one in self.disturbances_of(each.life)
-        )
-
-    def _has_noticed(self, each: Handled, since: float) -> bool:
-        """Whether the process had seen before the delivery that the broker of its partition was lost."""
-        partition = partition_of(each)
-        return any(
-            where == partition and since <= at <= each.begin - GRACE
-            for at, where in self._detached[each.life]
-        )
-
-    # --- what a killed broker has lost ------------------------------------------------------------------------------------
-
-    def _completed_entries(self) -> dict[int, list[float]]:
-        """Return for each partition when its entries were acknowledged as a whole, as far as that is certain."""
-        first: dict[int, Handled] = {}
-        for each in self.deliveries:
-            if each.acked is not None and (each.number not in first or each.acked < first[each.number].acked):  # type: ignore[operator]
-                first[each.number] = each
-        last: dict[tuple[int, ...], Handled] = {}
-        for each in first.values():
-            entry = (partition_of(each), *entry_of(each))
-            if entry not in last or each.acked > last[entry].acked:  # type: ignore[operator]
-                last[entry] = each
-        found: dict[int, list[float]] = defaultdict(list)
-        for each in last.values():
-            if each.acked is not None and not self._may_be_delayed(each, each.acked):
-                found[partition_of(each)].append(each.acked)
-        return {partition: sorted(times) for partition, times in found.items()}
-
-    def _may_be_delayed(self, each: Handled, acked: float) -> bool:
-        """Whether an acknowledgement may have waited for a reconnect."""
-        return self.is_disturbed(each.life, acked, acked + ON_THE_WAY)
-
-    def is_saved(self, each: Handled, acked: float, killed: float) -> bool:
-        """Whether the broker had written an acknowledgement when it was killed: a later one of the partition made it write."""
-        times = self._completions.get(partition_of(each), [])
-        at = bisect_left(times, acked + ON_THE_WAY + SAVED_AFTER)
-        is_written = at < len(times) and times[at] <= killed - ON_THE_WAY - SAVED_AFTER
-        return is_written and not self._may_be_delayed(each, acked)
-
-    def explains_loss(self, one: Disturbance, before: Handled, again: float) -> bool:
-        """Whether a disturbance may have lost an acknowledgement, or made it late, before the message came again."""
-        assert before.acked is not None
-        if not one.explains_loss(before.acked, again):
-            return False
-        is_recent = one.begin - ON_THE_WAY <= before.acked
-        return is_recent or not self.is_saved(before, before.acked, one.begin)
-
-    def explains_again(self, one: Disturbance, before: Handled, after: Handled) -> bool:
-        """Whether a message may come after its durable acknowledgement."""
-        assert before.durable is not None
-        if not one.explains_again(before.durable, after):
-            return False
-        return not (one.is_hard and self.is_saved(before, before.durable, one.begin))
-
-    def pairs(self) -> Iterator[tuple[Handled, Handled]]:
-        """Yield each delivery of a message with the one before it."""
-        for own in self.by_number.values():
-            yield from itertools.pairwise(own)
-
-
 # --- every message has one outcome -------------------------------------------------------------------------------------------
 
 
-def _unfinished(run: _Run) -> Iterator[str]:
+def _unfinished(run: PulsarRun) -> Iterator[str]:
     """A process that was not killed closes, and its handlers have ended."""
     for life in run.lives:
         if life.name in run.killed:
@@ -239,7 +74,7 @@ def _unfinished(run: _Run) -> Iterator[str]:
         yield from (f"{each} has no end" for each in life.deliveries if each.end is None)
 
 
-def _lost(run: _Run) -> Iterator[str]:
+def _lost(run: PulsarRun) -> Iterator[str]:
     acked = {each.number for each in run.deliveries if each.acked is not None and not each.is_dead}
     dead = {number for number, _ in run.evidence.dead_letters}
     if missing := sorted(run.evidence.keys.keys() - acked - dead):
@@ -248,7 +83,7 @@ def _lost(run: _Run) -> Iterator[str]:
         yield f"poison messages were acknowledged: {wrong[:5]}"
 
 
-def _stored_twice(run: _Run) -> Iterator[str]:
+def _stored_twice(run: PulsarRun) -> Iterator[str]:
     """With deduplication each message was stored once, in the order of its key."""
     last: dict[bytes, tuple[list[int], int]] = {}
     for number in sorted(run.by_number):
@@ -262,7 +97,7 @@ def _stored_twice(run: _Run) -> Iterator[str]:
         last[key] = place, number
 
 
-def _dead_letters(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
+def _dead_letters(run: PulsarRun, verdict: PulsarVerdict) -> Iterator[str]:
     """The dead letters are the poison messages, each once, unless its acknowledgement was lost.
 
     A copy and the acknowledgement of its original are two requests. A process that is killed between them hides a copy from its
@@ -289,7 +124,7 @@ def _dead_letters(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
             yield f"{number} has {count} dead letters; {reported} were reported, and kills may hide {hidden}"
 
 
-def _reasons_of_copies(run: _Run, own: Sequence[Handled], count: int) -> Iterator[str]:
+def _reasons_of_copies(run: PulsarRun, own: Sequence[Handled], count: int) -> Iterator[str]:
     """Yield why there is each copy of a message after the first one."""
     reported = [each for each in own if each.is_dead]
     for before, after in itertools.pairwise(reported):
@@ -305,7 +140,7 @@ def _reasons_of_copies(run: _Run, own: Sequence[Handled], count: int) -> Iterato
 # --- order -------------------------------------------------------------------------------------------------------------------
 
 
-def _disorder(run: _Run) -> Iterator[str]:
+def _disorder(run: PulsarRun) -> Iterator[str]:
     """First deliveries of a key are in order, each after all messages before it were completed somewhere."""
     numbers: dict[bytes, list[int]] = defaultdict(list)
     for number in sorted(run.evidence.keys):
@@ -324,7 +159,7 @@ def _disorder(run: _Run) -> Iterator[str]:
             completed[key] += 1
 
 
-def _events(run: _Run) -> list[tuple[float, bool, int]]:
+def _events(run: PulsarRun) -> list[tuple[float, bool, int]]:
     """Return time, whether it is a delivery or a completion, and number; in order, completions first."""
     begins = [(each.begin, True, each.number) for each in run.deliveries]
     return sorted(
@@ -332,7 +167,7 @@ def _events(run: _Run) -> list[tuple[float, bool, int]]:
     )
 
 
-def _partition_disorder(run: _Run) -> Iterator[str]:
+def _partition_disorder(run: PulsarRun) -> Iterator[str]:
     """First deliveries of a partition are in its order, over all processes."""
     highest: dict[int, tuple[list[int], Handled]] = {}
     for each in sorted((own[0] for own in run.by_number.values()), key=lambda each: each.begin):
@@ -344,7 +179,7 @@ def _partition_disorder(run: _Run) -> Iterator[str]:
             highest[partition] = place, each
 
 
-def _overlaps(run: _Run) -> Iterator[str]:
+def _overlaps(run: PulsarRun) -> Iterator[str]:
     """No two deliveries of a key at a time in one process; between processes only after a disturbance of the first."""
     latest: dict[bytes, Handled] = {}
     for each in run.deliveries:
@@ -364,7 +199,7 @@ def _overlaps(run: _Run) -> Iterator[str]:
 # --- attempts ----------------------------------------------------------------------------------------------------------------
 
 
-def _attempts(run: _Run) -> Iterator[str]:
+def _attempts(run: PulsarRun) -> Iterator[str]:
     """Attempts count what has failed in this process; without an order the broker counts what has failed in others."""
     is_counted = run.evidence.order == "nothing"
     for life in run.lives:
@@ -388,10 +223,35 @@ def _attempts(run: _Run) -> Iterator[str]:
                 yield f"{each} follows {before}, and nothing has disturbed its process"
 
 
+def _beyond_limit(run: PulsarRun, verdict: PulsarVerdict) -> Iterator[str]:
+    """A message fails more often than the limit only if a disturbance of its process has restarted the count, at that time.
+
+    Where messages have an order, a message that failed stays unacknowledged with its consumer, so that no other one gets it: the
+    broker does not know of the failure, and the count ends with the process or the attachment. In Shared the broker counts, in
+    the memory of its dispatcher (`InMemoryRedeliveryTracker`), until the topic is loaded again.
+    """
+    for own in run.by_number.values():
+        if sum(each.nacked for each in own) <= run.evidence.max_deliveries:
+            continue
+        for before, after in itertools.pairwise(own):
+            if not before.nacked or after.attempt > before.attempt:
+                continue
+            kinds = (
+                one.kind
+                for one in run.disturbances_of(before.life)
+                if one.begin <= after.begin and one.end + RECOVERY >= before.begin
+            )
+            kind = next(kinds, "late" if run.is_late(after) else None)
+            if kind is None:
+                yield f"{after} restarts the count of {before}, and nothing has disturbed {before.life}"
+            else:
+                verdict.beyond_limit[kind] += 1
+
+
 # --- what is delivered again -------------------------------------------------------------------------------------------------
 
 
-def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
+def _repeats(run: PulsarRun, verdict: PulsarVerdict) -> Iterator[str]:
     """A completed message is delivered again only if a disturbance has lost its acknowledgement, or made it late."""
     for own in run.by_number.values():
         for before, after in itertools.combinations(own, 2):
@@ -422,7 +282,7 @@ def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
             verdict.repeats[reason] += 1
 
 
-def _moves(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
+def _moves(run: PulsarRun, verdict: PulsarVerdict) -> Iterator[str]:
     """A message goes from one process to another only if the first one was disturbed, or without an order after a nack."""
     for before, after in run.pairs():
         if before.life == after.life:

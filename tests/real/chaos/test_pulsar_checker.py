@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.chaos.pulsar_checker import (
-    UNNOTICED,
-    Disturbance,
-    PulsarEvidence,
-    PulsarVerdict,
-    judge_pulsar_queue,
-)
+from tests.real.chaos.pulsar_checker import PulsarVerdict, judge_pulsar_queue
 from tests.real.chaos.pulsar_journal import PulsarLife, read_pulsar_life
+from tests.real.chaos.pulsar_run import UNNOTICED, Disturbance, PulsarEvidence
 
 POISON = 4
 KEYS = {0: b"x", 1: b"x", 2: b"y", 3: b"x", 4: b"z", 5: b"z"}
@@ -226,3 +221,24 @@ def test_what_a_killed_broker_had_written_does_not_come_again(
     found = lives(tmp_path, second=second)
     problems = judge(found, disturbances=(KILL, outage), keys={**KEYS, 6: b"z"}).problems
     assert (problems != []) is is_saved, problems
+
+
+@pytest.mark.parametrize(("by", "is_explained"), [("b", True), ("c", False)])
+def test_a_message_fails_beyond_the_limit_only_after_a_disturbance(
+    tmp_path: Path, by: str, is_explained: bool
+) -> None:
+    lines = [
+        *("11.0 begin 5 1 9:1:0", "11.1 nacked 5", "11.2 begin 5 2 9:1:0", "11.3 nacked 5"),
+        *("11.5 begin 5 1 9:1:0", "11.6 nacked 5", "11.7 begin 5 2 9:1:0", "11.8 acked 5", "12.1 closed"),
+    ]
+    (tmp_path / "b-1.log").write_text("".join(f"{line}\n" for line in lines))
+    evidence = PulsarEvidence(
+        keys={5: b"z"},
+        poison=frozenset(),
+        max_deliveries=2,
+        dead_letters=(),
+        disturbances=(Disturbance("reset", by, 11.4, 11.4),),
+    )
+    verdict = judge_pulsar_queue([read_pulsar_life(tmp_path / "b-1.log")], evidence)
+    assert verdict.beyond_limit == ({"reset": 1} if is_explained else {})
+    assert any("restarts the count" in each for each in verdict.problems) is not is_explained

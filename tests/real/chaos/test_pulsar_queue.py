@@ -23,14 +23,10 @@ from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.testing.apache_pulsar import ApachePulsar
 from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT
 from tests.real.chaos.processes import RECORDS, Processes
-from tests.real.chaos.pulsar_checker import (
-    Disturbance,
-    PulsarEvidence,
-    PulsarVerdict,
-    judge_pulsar_queue,
-)
+from tests.real.chaos.pulsar_checker import PulsarVerdict, judge_pulsar_queue
 from tests.real.chaos.pulsar_journal import PulsarLife, read_pulsar_life
 from tests.real.chaos.pulsar_queueing import RECEIVER_QUEUE, PulsarQueueingSettings
+from tests.real.chaos.pulsar_run import Disturbance, PulsarEvidence
 from tests.real.chaos.queueing import MAX_REDELIVERIES, failures_of
 from tests.stories.proxy import TcpProxy
 
@@ -320,7 +316,8 @@ async def run_story(
     assert not verdict.problems, "\n".join(verdict.problems)
     return (
         f"{count:,} messages in {seconds:.0f} s, {faults}, {verdict.delivered:,} deliveries, after a completion: "
-        f"{dict(verdict.repeats)}; in another process: {verdict.moved:,}; copied twice: {dict(verdict.copied_twice)}"
+        f"{dict(verdict.repeats)}; in another process: {verdict.moved:,}; copied twice: {dict(verdict.copied_twice)}; "
+        f"counts that began again beyond the limit: {dict(verdict.beyond_limit)}"
     )
 
 
