@@ -207,8 +207,9 @@ class PulsarTopicConsumer:
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        await self._tasks.stop()
-        for part in self._parts.values():
+        for part in list(
+            self._parts.values()
+        ):  # one that is refused goes on, and so does the search for new partitions
             await part.consumer.unsubscribe(force=force)
         await self.aclose()
 
@@ -272,6 +273,9 @@ class PulsarTopicConsumer:
 
     async def __anext__(self) -> PulsarMessage:
         """Return the next message, as `receive`. Raises StopAsyncIteration when the consumer is closed."""
+        is_open = self._failure is None and not self._is_closed
+        if is_open and self._ready and (message := self._take_one()) is not None:
+            return message  # without another coroutine
         try:
             return await self.receive()
         except ClosedError:

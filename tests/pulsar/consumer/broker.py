@@ -47,6 +47,7 @@ __all__ = ["Broker", "Consumer", "Link", "Subscription"]
 LEDGER: Final = 1
 IN_ORDER: Final = (0, 2)
 FAILOVER: Final = 2
+NOT_ALLOWED: Final = 22
 
 
 class Link:
@@ -251,6 +252,7 @@ class Broker:
         self.refuse_subscribe: Callable[[CommandSubscribe], int | None] = lambda _: None
         """Returns an error's code."""
         self.refuse_ack: Callable[[CommandAck], int | None] = lambda _: None
+        self.refuse_unsubscribe = False
         self.holds_acks = False
         """Whether acknowledgements are neither processed nor answered."""
         self.holds_seeks = False
@@ -412,6 +414,8 @@ class Broker:
                 link.send(CommandGetLastMessageIdResponse(last_message_id=last, request_id=number))
             case CommandSeek():
                 self._on_seek(link, subscription, command)
+            case CommandUnsubscribe(request_id=number) if self.refuse_unsubscribe:
+                link.send(CommandError(request_id=number, error=NOT_ALLOWED, message="refused"))
             case CommandUnsubscribe(request_id=number):
                 subscription.remove(consumer)
                 del link.consumers[command.consumer_id]

@@ -765,3 +765,24 @@ def test_settings_that_do_not_fit_are_refused() -> None:
             client.subscribe("t", "s", type=kind, config=PulsarConsumerConfig(**settings))  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         client.subscribe("t", "")
+
+
+async def test_after_a_refused_unsubscribe_the_consumer_goes_on(broker: Broker) -> None:
+    """Also the search for new partitions."""
+    broker.partitions["t"] = 1
+    config = PulsarConfig(partitions_update_interval=1.0)
+    async with (
+        PulsarClient(broker.url, config) as client,
+        client.subscribe("t", "s", type="shared") as consumer,
+    ):
+        broker.refuse_unsubscribe = True
+        with pytest.raises(PulsarServerError, match="refused"):
+            await consumer.unsubscribe()
+        broker.partitions["t"] = 2
+        await asyncio.sleep(3)
+        broker.add("t-partition-0", b"0")
+        broker.add("t-partition-1", b"1")
+        assert {(await consumer.receive()).value for _ in range(2)} == {b"0", b"1"}
+        broker.refuse_unsubscribe = False
+        await consumer.unsubscribe()
+        assert not broker.subscriptions
