@@ -29,7 +29,7 @@ from asyncgroup.workqueue.settings import QueueSettings
 
 __all__ = ["SubscribedPartitions"]
 
-OTHERS: Final = 2.0
+OTHERS: Final = 10.0
 """Seconds that a queue which is opened waits for its other partitions when one is attached."""
 
 _CONSUMER_BUSY: Final = 5
