@@ -30,6 +30,11 @@ class _Place:
         self.subscription = subscription
         self.consumer = consumer
 
+    @property
+    def subscription_name(self) -> str:
+        """The name of the subscription."""
+        return self.subscription.name
+
 
 class ConsumerRequests:
     """The commands of consumers; `table` has them by type."""
@@ -69,7 +74,7 @@ class ConsumerRequests:
             topic.end_subscription_without_consumers(subscription)
             raise
         connection.consumers[command.consumer_id] = _Place(topic, subscription, consumer)
-        connection.send(c.CommandSuccess(request_id=command.request_id))
+        connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def _place(self, connection: ConnectedClient, consumer_id: int) -> _Place:
         found: _Place | None = connection.consumers.get(consumer_id)
@@ -83,14 +88,11 @@ class ConsumerRequests:
             found.subscription.flow(found.consumer, command.message_permits)
 
     def _ack(self, connection: ConnectedClient, command: c.CommandAck) -> None:
-        found: _Place | None = connection.consumers.get(command.consumer_id)
-        answer = c.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
-        if found is None:
-            answer.error, answer.message = ServerError.CONSUMER_NOT_FOUND, "Consumer not found"
-        else:
-            found.subscription.ack(AckType(command.ack_type), command.message_id)
+        found = self._place(connection, command.consumer_id)
+        found.subscription.ack(AckType(command.ack_type), command.message_id)
         if command.request_id is not None:
-            connection.send(answer)
+            answer = c.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
+            connection.reply(command, answer)
 
     def _redeliver(
         self, connection: ConnectedClient, command: c.CommandRedeliverUnacknowledgedMessages
@@ -111,19 +113,20 @@ class ConsumerRequests:
             raise ServerFailure(ServerError.METADATA_ERROR, "SEEK has neither an id nor a time")
         self._node.close_consumers(found.subscription)
         found.subscription.seek(index)
-        connection.send(c.CommandSuccess(request_id=command.request_id))
+        connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def _last_id(self, connection: ConnectedClient, command: c.CommandGetLastMessageId) -> None:
         found = self._place(connection, command.consumer_id)
         ledger, entry = found.topic.log.position_of(max(found.subscription.cursor.mark_delete, 0))
         if found.subscription.cursor.mark_delete < found.topic.log.first:
             entry = -1
-        connection.send(
+        connection.reply(
+            command,
             c.CommandGetLastMessageIdResponse(
                 request_id=command.request_id,
                 last_message_id=found.topic.last_id,
                 consumer_mark_delete_position=c.MessageIdData(ledger_id=ledger, entry_id=entry),
-            )
+            ),
         )
 
     def _unsubscribe(self, connection: ConnectedClient, command: c.CommandUnsubscribe) -> None:
@@ -135,11 +138,11 @@ class ConsumerRequests:
         self.forget(connection, command.consumer_id)
         self._node.close_consumers(found.subscription)
         found.topic.subscriptions.pop(found.subscription.name, None)
-        connection.send(c.CommandSuccess(request_id=command.request_id))
+        connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def _close(self, connection: ConnectedClient, command: c.CommandCloseConsumer) -> None:
         self.forget(connection, command.consumer_id)
-        connection.send(c.CommandSuccess(request_id=command.request_id))
+        connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def forget(self, connection: ConnectedClient, consumer_id: int) -> None:
         """A consumer has left."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
+from asyncgroup.broker.traffic.injection import Injection, Injector
+from asyncgroup.broker.traffic.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.errors import UsageError
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import clock_of_loop
@@ -14,8 +17,10 @@ from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.namespaces import Namespaces
 from asyncgroup.pulsar_broker.node import PulsarNode
+from asyncgroup.pulsar_broker.server_connection import Traffic
 from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory, PulsarRecorder
 
 __all__ = ["EmbeddedPulsar"]
 
@@ -44,7 +49,14 @@ class EmbeddedPulsar:
         creates_topics: bool = True,
         default_partitions: int = 0,
         failover_delay: float = FAILOVER_DELAY,
+        history_limit: int = DEFAULT_HISTORY_LIMIT,
+        history_bytes: int = DEFAULT_HISTORY_BYTES,
     ) -> None:
+        """`failover_delay`: seconds until the next consumer of a Failover subscription gets messages.
+
+        `default_partitions` is what a topic gets that is created by its use; 0: none. `history_limit`: exchanges that are kept in
+        `history`, `history_bytes`: memory that they may take.
+        """
         self._loop = asyncio.get_running_loop()
         self._clock = clock_of_loop()
         self._failover_delay = failover_delay
@@ -54,9 +66,16 @@ class EmbeddedPulsar:
             timing, creates_topics=creates_topics, default_partitions=default_partitions
         )
         """Which topics there are."""
+        recorder, injector = PulsarRecorder(history_limit, history_bytes), Injector[Injection]()
+        self._injector = injector
+        traffic, numbers = Traffic(recorder, injector), count(1).__next__
+        self.history = PulsarHistory(recorder)
+        """The requests of clients, and their answers: see PulsarHistory."""
+        self.faults = PulsarFaults(injector)
+        """Injected faults, `pulsar.faults.on("Send", topic="orders").error("TopicTerminatedError")`: see PulsarFaults."""
         names = hosts if hosts is not None else ["127.0.0.1"] * brokers
         self.nodes: Mapping[int, PulsarNode] = {
-            number: PulsarNode(self.namespaces, self.owner_of, number, host, port)
+            number: PulsarNode(self.namespaces, self.owner_of, traffic, numbers, number, host, port)
             for number, host in enumerate(names, 1)
         }
         """The brokers, by number."""
@@ -78,11 +97,13 @@ class EmbeddedPulsar:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the brokers."""
+        """Stop the brokers. Raises UnusedFaults, and errors of functions that faults have called."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
         await wait_shielded(asyncio.gather(*(node.stop() for node in self.nodes.values())))
+        if kind is None:
+            self._injector.check()
 
     @property
     def service_url(self) -> str:
@@ -129,8 +150,8 @@ class EmbeddedPulsar:
                 node.evict(found)
 
     def _parts(self, name: TopicName) -> list[TopicName]:
-        count = self.namespaces.partitions_of(name, creates=True)
-        return [name.of_partition(number) for number in range(count)] if count else [name]
+        partitions = self.namespaces.partitions_of(name, creates=True)
+        return [name.of_partition(number) for number in range(partitions)] if partitions else [name]
 
     def owner_of(self, name: TopicName) -> PulsarNode:
         """Return the broker that owns a topic: the first one that runs, from a number on that depends on its name."""

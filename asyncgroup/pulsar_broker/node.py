@@ -14,7 +14,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.namespaces import Namespaces
 from asyncgroup.pulsar_broker.requests import BrokerRequests, parse_topic
-from asyncgroup.pulsar_broker.server_connection import PulsarServerConnection
+from asyncgroup.pulsar_broker.server_connection import PulsarServerConnection, Traffic
 from asyncgroup.pulsar_broker.subscribed_consumer import MAX_UNACKED
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
@@ -32,6 +32,8 @@ class PulsarNode:
         self,
         namespaces: Namespaces,
         owner_of: Callable[[TopicName], PulsarNode],
+        traffic: Traffic,
+        new_number: Callable[[], int],
         number: int,
         host: str,
         port: int,
@@ -48,7 +50,9 @@ class PulsarNode:
         self.connections: list[PulsarServerConnection] = []
         self.requests = BrokerRequests(self)
         self.is_running = False
+        self.traffic = traffic
         self._owner_of = owner_of
+        self._new_number = new_number
         self._owned: set[TopicName] = set()
         self._names = count()
         self._server: asyncio.Server | None = None
@@ -71,7 +75,7 @@ class PulsarNode:
         self.is_running = True
 
     def _accept(self) -> asyncio.BaseProtocol:
-        connection = PulsarServerConnection(self)
+        connection = PulsarServerConnection(self, self._new_number())
         self.connections.append(connection)
         return connection.protocol
 

@@ -67,14 +67,15 @@ class ProducerRequests:
         *,
         is_ready: bool = True,
     ) -> None:
-        connection.send(
+        connection.reply(
+            command,
             c.CommandProducerSuccess(
                 request_id=command.request_id,
                 producer_name=name,
                 last_sequence_id=topic.producers.last_sequence_id(name),
                 topic_epoch=topic.producers.epoch,
                 producer_ready=is_ready,
-            )
+            ),
         )
 
     def _evict(self, connection: ConnectedClient, producer_id: int) -> None:
@@ -87,17 +88,7 @@ class ProducerRequests:
         place: _Place | None = connection.producers.get(command.producer_id)
         if place is None:
             return  # it was closed, and its client may not know it yet
-        try:
-            self._store(connection, command, place, frame, at)
-        except ServerFailure as failure:
-            connection.send(
-                c.CommandSendError(
-                    producer_id=command.producer_id,
-                    sequence_id=command.sequence_id,
-                    error=failure.code,
-                    message=failure.text,
-                )
-            )
+        self._store(connection, command, place, frame, at)
 
     def _store(
         self,
@@ -134,18 +125,19 @@ class ProducerRequests:
     def _receipt(
         self, connection: ConnectedClient, command: c.CommandSend, message_id: c.MessageIdData
     ) -> None:
-        connection.send(
+        connection.reply(
+            command,
             c.CommandSendReceipt(
                 producer_id=command.producer_id,
                 sequence_id=command.sequence_id,
                 message_id=message_id,
                 highest_sequence_id=command.highest_sequence_id,
-            )
+            ),
         )
 
     def _close(self, connection: ConnectedClient, command: c.CommandCloseProducer) -> None:
         self.forget(connection, command.producer_id)
-        connection.send(c.CommandSuccess(request_id=command.request_id))
+        connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def forget(self, connection: ConnectedClient, producer_id: int) -> None:
         """A producer has left."""

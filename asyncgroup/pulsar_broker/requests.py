@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire import commands as c
@@ -60,8 +60,8 @@ class BrokerRequests:
         else:
             handler(connection, command)
 
-    def _ping(self, connection: ConnectedClient, _: c.CommandPing) -> None:
-        connection.send(c.CommandPong())
+    def _ping(self, connection: ConnectedClient, command: c.CommandPing) -> None:
+        connection.reply(command, c.CommandPong())
 
     def _pong(self, connection: ConnectedClient, _: c.CommandPong) -> None:
         pass
@@ -69,36 +69,28 @@ class BrokerRequests:
     # --- topics -----------------------------------------------------------------------------------------------------------
 
     def _lookup(self, connection: ConnectedClient, command: c.CommandLookupTopic) -> None:
-        try:
-            name = parse_topic(command.topic)
-            self._node.namespaces.check(name)
-        except ServerFailure as failure:
-            answer = c.CommandLookupTopicResponse(
-                request_id=command.request_id,
-                response=LookupType.FAILED,
-                error=failure.code,
-                message=failure.text,
-            )
-        else:
-            owner = self._node.owner_of(name)
-            owner.load(name)
-            answer = c.CommandLookupTopicResponse(
+        name = parse_topic(command.topic)
+        self._node.namespaces.check(name)
+        owner = self._node.owner_of(name)
+        owner.load(name)
+        connection.reply(
+            command,
+            c.CommandLookupTopicResponse(
                 request_id=command.request_id,
                 response=LookupType.CONNECT,
                 broker_service_url=owner.service_url,
                 authoritative=True,
-            )
-        connection.send(answer)
+            ),
+        )
 
     def _partitions(self, connection: ConnectedClient, command: c.CommandPartitionedTopicMetadata) -> None:
-        answer: dict[str, Any] = {"response": 0}
-        try:
-            answer["partitions"] = self._node.namespaces.partitions_of(
-                parse_topic(command.topic), creates=command.metadata_auto_creation_enabled
-            )
-        except ServerFailure as failure:
-            answer = {"response": 1, "error": failure.code, "message": failure.text}
-        connection.send(c.CommandPartitionedTopicMetadataResponse(request_id=command.request_id, **answer))
+        count = self._node.namespaces.partitions_of(
+            parse_topic(command.topic), creates=command.metadata_auto_creation_enabled
+        )
+        answer = c.CommandPartitionedTopicMetadataResponse(
+            request_id=command.request_id, partitions=count, response=0
+        )
+        connection.reply(command, answer)
 
     def _topics(self, connection: ConnectedClient, command: c.CommandGetTopicsOfNamespace) -> None:
         names = self._node.namespaces.of_namespace(command.namespace)
@@ -110,12 +102,13 @@ class BrokerRequests:
             names = [name for name in names if re.fullmatch(pattern, name.removeprefix("persistent://"))]
         known = topics_hash(names)
         is_same = command.topics_hash == known
-        connection.send(
+        connection.reply(
+            command,
             c.CommandGetTopicsOfNamespaceResponse(
                 request_id=command.request_id,
                 topics=[] if is_same else names,
                 filtered=pattern is not None,
                 topics_hash=known,
                 changed=not is_same,
-            )
+            ),
         )

@@ -22,7 +22,11 @@ class ConnectedClient(Protocol):
     """What `consumer_requests` keeps of its consumers, by id."""
 
     def send(self, command: Command, payload: bytes = b"") -> None:
-        """Write a command, and what follows it in its frame."""
+        """Write a command that is no answer, and what follows it in its frame."""
+        ...
+
+    def reply(self, request: Command, answer: Command) -> None:
+        """Write the answer to a request."""
         ...
 
 
