@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +14,7 @@ from asyncgroup.cli.app import _parser
 from asyncgroup.cli.replaying import ReplayStopped
 from asyncgroup.errors import UsageError
 from asyncgroup.pulsar.errors import PulsarServerError
+from tests.cli.programs import free_ports
 from tests.cli.pulsar_broker import SentMessage, StoringBroker
 
 Output = pytest.CaptureFixture[str]
@@ -186,6 +188,30 @@ async def test_replay_with_a_group_continues_after_the_last_one(
     capsys.readouterr()
     assert await dlq(broker, "replay", "--yes", *again) == 0
     assert capsys.readouterr() == ("", f"{DLQ}: no dead letters to replay\n")
+
+
+@pytest.mark.real
+async def test_sigterm_ends_after_the_message_that_is_being_written(capsys: Output) -> None:
+    async with StoringBroker(free_ports(1)) as broker:
+        broker.existing |= {DLQ, "other"}
+        for number in range(6):
+            broker.dead_letter(DLQ, b"%d" % number)
+
+        def refuse(topic: str) -> None:
+            if len(broker.topics[topic]) == 2:
+                signal.raise_signal(signal.SIGTERM)
+
+        broker.refuse_send = refuse
+        again = ("--yes", "--group", "again", "--to", "other")
+        assert await dlq(broker, "replay", *again) == 143
+        written = len(broker.topics["other"])
+        assert 3 <= written < 6
+        assert (
+            f"{written} of 6 records replayed, the last one {DLQ}@1:{written - 1}:-1"
+            in capsys.readouterr().err
+        )
+        assert await dlq(broker, "replay", *again) == 0
+        assert [message.value for message in broker.sent("other")] == [b"%d" % number for number in range(6)]
 
 
 async def test_a_reconnect_during_the_replay(broker: StoringBroker) -> None:

@@ -1,4 +1,5 @@
-"""Consumers of Pulsar topics, as `config` configures them; `consumer_properties` has the names of Java.
+"""Consumers of Pulsar topics, as `config` configures them; `consumer_properties` has the names of Java, `foreign_names`
+what methods and settings of other clients are called here.
 
 - `topic_consumer`: what a program uses, with a `pulsar_consumer` for each partition, and its `listener`.
 - `registration` keeps it at its broker, with the request that `subscribing` makes; `seeking` moves the subscription, `backlog` finds its end.

@@ -18,6 +18,7 @@ from asyncgroup.checks import (
     timedelta_hint,
 )
 from asyncgroup.errors import ConfigError
+from asyncgroup.pulsar.config import KnownKeys
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.varint import is_encodable
 
@@ -82,7 +83,7 @@ _PROPERTIES: Final[Rule] = (_properties, "a mapping of strings to strings")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PulsarConsumerConfig:
+class PulsarConsumerConfig(KnownKeys):
     """Configuration of a consumer. Durations are in seconds, sizes in bytes; the defaults are those of Java's client.
 
     - `consumer_name`: shown in the topic's statistics; in Failover subscriptions the order of names decides which consumer is
@@ -171,6 +172,13 @@ class PulsarConsumerConfig:
         "start_paused": FLAG,
         "close_timeout": DURATION_OR_ZERO,
     }
+
+    @classmethod
+    def _suggest(cls, key: str, known: tuple[str, ...]) -> str:
+        # imported here, because its tables of names are needed only for an error
+        from asyncgroup.pulsar.consumer.foreign_names import suggest_consumer_key
+
+        return suggest_consumer_key(key, known)
 
     def __post_init__(self) -> None:
         for key, (is_allowed, allowed) in self._CHECKS.items():

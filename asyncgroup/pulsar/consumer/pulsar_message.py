@@ -49,7 +49,11 @@ class PulsarMessage(Record):
             """Decode a field when it is first read."""
             decode = _FIELDS.get(name)
             if decode is None:
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+                # imported here, because its tables of names are needed only for an error
+                from asyncgroup.pulsar.consumer.foreign_names import message_hint
+
+                text = f"{type(self).__name__} has no attribute {name!r}{message_hint(name)}"
+                raise AttributeError(text, name=name, obj=self)
             value = decode(self)
             setattr(self, name, value)
             return value

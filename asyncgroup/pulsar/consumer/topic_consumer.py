@@ -17,8 +17,10 @@ from typing import Self
 
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, copy_error, wait_shielded
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
 from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
@@ -442,3 +444,6 @@ class PulsarTopicConsumer:
         """
         self._check_open()
         return list(await asyncio.gather(*(each.last_message_id() for each in self.partitions)))
+
+
+add_foreign_names(PulsarTopicConsumer, PULSAR_CONSUMER)
