@@ -7,6 +7,7 @@ import random
 import ssl
 from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from asyncgroup.hooks import AttachRole, Hooks
 from asyncgroup.lifecycle import start_task, wait_shielded
@@ -23,7 +24,24 @@ from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.security import Tls
 
-__all__ = ["ClientCore"]
+__all__ = ["ClientCore", "CountedConsumer"]
+
+
+class CountedConsumer(Protocol):
+    """The consumer of one partition, as metrics read it."""
+
+    subscription: str
+    topic: TopicName
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is registered at a broker."""
+        ...
+
+    @property
+    def open_permits(self) -> int:
+        """The number of messages that the broker may push now."""
+        ...
 
 
 class ClientCore:
@@ -48,6 +66,8 @@ class ClientCore:
         )
         self.memory = MemoryBudget(config.memory_limit, "memory_limit")
         """Bytes of the messages of all producers that have no receipt."""
+        self.consumers: dict[int, CountedConsumer] = {}
+        """The consumers that are open, by their ids."""
         self._ids = count()
 
     def __repr__(self) -> str:

@@ -17,7 +17,13 @@ from asyncgroup.errors import AsyncGroupError, CallerCancelled, GroupClosed, Han
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.hooks import AttachRole, StallKind
-from asyncgroup.telemetry.client_readings import read_claim, read_counts, read_health, read_queue
+from asyncgroup.telemetry.client_readings import (
+    read_claim,
+    read_consumers,
+    read_counts,
+    read_health,
+    read_queue,
+)
 from asyncgroup.telemetry.readings import LabelValues, Readings
 
 if TYPE_CHECKING:
@@ -95,6 +101,7 @@ class ClientMetrics:
                 readings.gauge("producer_buffer_bytes", used)
         for core in self._pulsar.values():
             readings.gauge("producer_buffer_bytes", core.memory.used)
+            read_consumers(readings, core.consumers.values())
 
     def _drop_closed(self) -> None:
         """Forget clients that were closed, which have no gauges any more; the counts of a queue are kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from asyncgroup.group.sessions.claim import claim_counts
@@ -10,9 +11,10 @@ from asyncgroup.telemetry.readings import Readings
 if TYPE_CHECKING:
     from asyncgroup.group.health.health import Health
     from asyncgroup.group.sessions.claim import Claim
+    from asyncgroup.pulsar.core import CountedConsumer
     from asyncgroup.workqueue.statistics import QueueCounts, QueueStatistics
 
-__all__ = ["read_claim", "read_counts", "read_health", "read_queue"]
+__all__ = ["read_claim", "read_consumers", "read_counts", "read_health", "read_queue"]
 
 
 def read_health(readings: Readings, health: Health) -> None:
@@ -79,3 +81,12 @@ def read_counts(readings: Readings, group: str, counts: QueueCounts) -> None:
         ("dead letter", counts.dead_lettered),
     ):
         readings.add("deliveries_total", count, group, outcome)
+
+
+def read_consumers(readings: Readings, consumers: Iterable[CountedConsumer]) -> None:
+    """Add the gauges of the consumers of a client of Pulsar, also those of its queues."""
+    for consumer in consumers:
+        labels = consumer.subscription, str(consumer.topic.whole)
+        readings.gauge("attached_partitions", int(consumer.is_attached), *labels)
+        readings.gauge("detached_partitions", int(not consumer.is_attached), *labels)
+        readings.gauge("open_permits", consumer.open_permits, *labels)

@@ -260,6 +260,27 @@ _TABLE: Final[Sequence[Metric]] = (
         "Losses of a broker, and registrations that failed, by the error's name; another attempt follows.",
     ),
     Metric(
+        "attached_partitions",
+        "gauge",
+        "",
+        ("group", "topic"),
+        "Partitions whose consumer is registered at a broker of Pulsar; a topic without partitions is one.",
+    ),
+    Metric(
+        "detached_partitions",
+        "gauge",
+        "",
+        ("group", "topic"),
+        "Partitions whose consumer has no broker now.",
+    ),
+    Metric(
+        "open_permits",
+        "gauge",
+        "records",
+        ("group", "topic"),
+        "Messages that brokers of Pulsar may push to the consumers now.",
+    ),
+    Metric(
         "attach_seconds",
         "histogram",
         "seconds",

@@ -95,8 +95,9 @@ async def test_gauges_of_what_is_open(pulsar: ScriptedPulsar) -> None:
         for producer in (one, two):
             producer.send_nowait(b"a" * 84)  # and 16 for a message
         connection = next(each for each in pulsar.connections if each.consumers)
+        consumer = next(iter(connection.consumers))
         for entry in range(2):
-            connection.push_entry(next(iter(connection.consumers)), b"a", entry_id=entry)
+            connection.push_entry(consumer, b"a", entry_id=entry)
         await queue.receive()
         readings = metrics.read()
         assert value(readings, "producer_buffer_bytes") == 200
@@ -104,6 +105,9 @@ async def test_gauges_of_what_is_open(pulsar: ScriptedPulsar) -> None:
         assert (value(readings, "acquired", "billing"), value(readings, "queued", "billing")) == (1, 1)
         assert value(readings, "queue_lag", "billing") == 2
         assert value(readings, "connections") == 1
+        assert value(readings, "attached_partitions", "billing", TOPIC) == 1
+        assert value(readings, "detached_partitions", "billing", TOPIC) == 0
+        assert value(readings, "open_permits", "billing", TOPIC) == connection.permits[consumer]
         for producer in (one, two):
             await producer.aclose(drain=False)
         async with PulsarProducer(pulsar.url, "orders", hooks=[metrics]) as own:
@@ -112,6 +116,36 @@ async def test_gauges_of_what_is_open(pulsar: ScriptedPulsar) -> None:
             await own.aclose(drain=False)
         assert value(metrics.read(), "producer_buffer_bytes") == 0
     assert metrics.read().numbers["producer_buffer_bytes"] == {}
+
+
+async def test_gauges_of_consumers(pulsar: ScriptedPulsar) -> None:
+    """Of a plain consumer and of a queue, with and without a broker; none after the end."""
+    pulsar.set_partitions("orders", 3)
+    metrics = ClientMetrics()
+    async with (
+        PulsarClient(pulsar.url, hooks=[metrics]) as client,
+        client.subscribe("orders", "audit", type="shared"),
+        WorkQueue(PulsarSource(client, "billing", "orders"), receiver_queue=10),
+    ):
+        found = metrics.read().numbers
+        assert found["attached_partitions"] == {("audit", TOPIC): 3, ("billing", TOPIC): 3}
+        assert found["detached_partitions"] == {("audit", TOPIC): 0, ("billing", TOPIC): 0}
+        (connection,) = pulsar.connections
+        granted = [
+            connection.permits[number]
+            for number, each in connection.consumers.items()
+            if each.subscription == "audit"
+        ]
+        assert found["open_permits"]["audit", TOPIC] == sum(granted) > 0
+        await pulsar["10.0.0.1"].stop()
+        await asyncio.sleep(1.0)
+        found = metrics.read().numbers
+        assert found["detached_partitions"] == {("audit", TOPIC): 3, ("billing", TOPIC): 3}
+        assert found["open_permits"] == {("audit", TOPIC): 0, ("billing", TOPIC): 0}
+        await pulsar["10.0.0.1"].start()
+        await asyncio.sleep(10.0)
+        assert metrics.read().numbers["attached_partitions"]["billing", TOPIC] == 3
+    assert metrics.read().numbers["attached_partitions"] == {}
 
 
 async def test_instruments_of_opentelemetry_say_which_system(pulsar: ScriptedPulsar) -> None:

@@ -158,6 +158,7 @@ class PulsarConsumer:
 
     def start(self) -> None:
         """Begin to look for the broker."""
+        self._core.consumers[self.id] = self
         self._registration.start()
 
     async def wait_attached(self) -> None:
@@ -168,6 +169,11 @@ class PulsarConsumer:
     def is_attached(self) -> bool:
         """Whether it is registered at a broker."""
         return self._connection is not None
+
+    @property
+    def open_permits(self) -> int:
+        """The number of messages that the broker may push now."""
+        return max(0, self.permits.open)
 
     @property
     def history(self) -> AttachHistory:
@@ -237,6 +243,7 @@ class PulsarConsumer:
         self._listener.on_failed(error)
 
     def _end(self, error: Exception) -> None:
+        self._core.consumers.pop(self.id, None)
         self._connection = None
         self._acks.close(error)
         self._queue.clear()
