@@ -180,7 +180,11 @@ def _partition_disorder(run: PulsarRun) -> Iterator[str]:
 
 
 def _overlaps(run: PulsarRun) -> Iterator[str]:
-    """No two deliveries of a key at a time in one process; between processes only after a disturbance of the first."""
+    """No two deliveries of a key at a time in one process; between processes only after a disturbance of the first.
+
+    A message that comes again although it was completed delays no other: the acknowledgement that was late has reached the
+    broker by then, and the next message of the key may go to any process. `_repeats` asks why it came again.
+    """
     latest: dict[bytes, Handled] = {}
     for each in run.deliveries:
         key = run.evidence.keys[each.number]
@@ -191,7 +195,11 @@ def _overlaps(run: PulsarRun) -> Iterator[str]:
         end = run.killed.get(before.life, float("inf")) if before.end is None else before.end
         if end <= each.begin and not before.is_overtaken:
             continue
-        is_explained = run.is_disturbed(before.life, before.begin, each.begin) or run.is_late(each)
+        is_explained = (
+            run.is_disturbed(before.life, before.begin, each.begin)
+            or run.is_late(each)
+            or run.was_completed(before)
+        )
         if before.life == each.life or not is_explained:
             yield f"{each} began before the end of {before} of its key"
 

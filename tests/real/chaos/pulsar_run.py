@@ -125,6 +125,14 @@ class PulsarRun:
             for one in self.disturbances_of(each.life)
         )
 
+    def was_completed(self, each: Handled) -> bool:
+        """Whether the message of a delivery was completed before it, by another one."""
+        return any(
+            one.acked is not None and one.acked < each.begin
+            for one in self.by_number[each.number]
+            if one is not each
+        )
+
     def _has_noticed(self, each: Handled, since: float) -> bool:
         """Whether the process had seen before the delivery that the broker of its partition was lost."""
         partition = partition_of(each)

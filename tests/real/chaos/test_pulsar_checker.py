@@ -242,3 +242,27 @@ def test_a_message_fails_beyond_the_limit_only_after_a_disturbance(
     verdict = judge_pulsar_queue([read_pulsar_life(tmp_path / "b-1.log")], evidence)
     assert verdict.beyond_limit == ({"reset": 1} if is_explained else {})
     assert any("restarts the count" in each for each in verdict.problems) is not is_explained
+
+
+@pytest.mark.parametrize(("first", "is_explained"), [("acked 3", True), ("left 3", False)])
+def test_a_completed_message_that_comes_again_delays_no_other_of_its_key(
+    tmp_path: Path, first: str, is_explained: bool
+) -> None:
+    """The acknowledgement arrives after a reconnect, when the message is another process's already."""
+    journals = {
+        "a-1": [
+            "11.0 begin 3 1 9:1:0",
+            f"11.1 {first}",
+            "11.3 detached 0",
+            "11.6 begin 7 1 9:2:0",
+            "11.7 acked 7",
+        ],
+        "b-1": ["11.5 begin 3 1 9:1:0", "11.8 acked 3"],
+    }
+    found = []
+    for name, lines in journals.items():
+        path = tmp_path / f"{name}.log"
+        path.write_text("".join(f"{line}\n" for line in [*lines, "12.0 closed"]))
+        found.append(read_pulsar_life(path))
+    problems = judge(found, (), (Disturbance("reset", "a", 11.3, 11.3),), {3: b"x", 7: b"x"}).problems
+    assert any("began before the end of" in each for each in problems) is not is_explained
