@@ -16,7 +16,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.subscription import Timing
 from asyncgroup.pulsar_broker.topic import BrokerTopic
-from tests.pulsar_broker.test_topic_log import metadata
+from tests.pulsar_broker.entries import metadata
 
 KEYS = ["a", "b", "c", "d"]
 ORDERED = (SubType.EXCLUSIVE, SubType.FAILOVER)

@@ -7,13 +7,8 @@ from itertools import count
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.pulsar.wire.metadata import MessageMetadata
 from asyncgroup.pulsar_broker.topic_log import TopicLog
-
-
-def metadata(**fields: object) -> MessageMetadata:
-    return MessageMetadata(**{"producer_name": "p", "sequence_id": 0, "publish_time": 0} | fields)  # type: ignore[arg-type]
-
+from tests.pulsar_broker.entries import metadata
 
 STEPS = st.lists(st.sampled_from(["append", "append", "append", "roll", "trim"]), max_size=40)
 
