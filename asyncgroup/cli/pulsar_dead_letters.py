@@ -178,6 +178,8 @@ async def read_messages(
             if warns:
                 _warn_of_rest(consumer.topic, left)
             return
+        if not consumer.config.durable:
+            consumer.ack_read(messages)
         for message in messages:
             end = left.get(message.partition)
             if end is None:

@@ -134,6 +134,8 @@ class PulsarReading:
             if self.subscription is not None:
                 for message in messages[:printed]:
                     consumer.ack(message)
+            else:
+                consumer.ack_read(messages)
         if self.subscription is not None:
             await consumer.flush()
 

@@ -14,6 +14,7 @@ from asyncgroup.cli.app import _parser
 from asyncgroup.cli.replaying import ReplayStopped
 from asyncgroup.errors import UsageError
 from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.wire.commands import CommandAck
 from tests.cli.programs import free_ports
 from tests.cli.pulsar_broker import SentMessage, StoringBroker
 
@@ -80,6 +81,24 @@ async def test_list_of_an_empty_topic_and_of_none(broker: StoringBroker, capsys:
             await dlq(broker, *action, topic="none")
     with pytest.raises(UsageError, match="messages of a non-persistent topic are not stored"):
         await dlq(broker, "list", topic="non-persistent://public/default/x")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["dlq", "list", DLQ, "--json"], ["consume", "-t", DLQ, "--from", "earliest", "--max-messages", "2002"]],
+)
+async def test_what_was_read_is_forgotten(broker: StoringBroker, capsys: Output, words: list[str]) -> None:
+    """A long reader keeps no state of old batches; the subscription is its own."""
+    for number in range(1000):
+        broker.add(DLQ, b"%d" % number, b"x")
+    options = _parser().parse_args([*words, "-b", broker.url])
+    assert await options.run(options) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2002
+    (subscription,) = broker.subscriptions.values()
+    assert subscription.acked == set(range(1002))
+    acks = broker.of(CommandAck)
+    assert {command.ack_type for command in acks} == {1}
+    assert len(acks) < 20
 
 
 async def test_show(broker: StoringBroker, capsys: Output) -> None:

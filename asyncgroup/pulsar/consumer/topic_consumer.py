@@ -400,6 +400,14 @@ class PulsarTopicConsumer:
         """
         self._of(message).ack_cumulative(message)
 
+    def ack_read(self, messages: Iterable[PulsarMessage]) -> None:
+        """Acknowledge all up to the last message of each partition, for a subscription that is not durable.
+
+        Its position ends with it; but the state of batches would be kept here until then (as Java's `ReaderImpl`).
+        """
+        for message in {each.partition: each for each in messages}.values():
+            self.ack_cumulative(message)
+
     def nack(self, message: PulsarMessage | MessageId, delay: float | None = None) -> None:
         """Have a message delivered again after `delay` seconds; None is `nack_delay`. Raises ClosedError.
 
