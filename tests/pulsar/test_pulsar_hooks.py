@@ -187,7 +187,7 @@ async def test_without_hooks_nothing_is_prepared(pulsar: ScriptedPulsar) -> None
             assert producer._hooks is None
             (one,) = consumer.partitions
             assert one._on_received is None
-            assert one._acks._on_answer is None
+            assert one._parts.acks._on_answer is None
             (connection,) = client._inner.pool.connections
             assert connection.reports is None
 
@@ -280,7 +280,7 @@ async def test_each_command_of_a_flush_that_is_refused_is_sent_again(pulsar: Scr
         await asyncio.sleep(5.0)
         assert len(pulsar.commands(c.CommandAck)) == 4
         (one,) = consumer.partitions
-        assert repr(one._acks._pending) == "<PendingAcks 0 pending, 0 commands in flight>"
+        assert repr(one._parts.acks._pending) == "<PendingAcks 0 pending, 0 commands in flight>"
 
 
 async def test_hooks_of_a_client_get_the_events_of_its_queues_as_well(

@@ -24,25 +24,20 @@ from asyncgroup.errors import (
 )
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.log_events import log_fields
-from asyncgroup.model import TopicPartition, clock_of_loop
+from asyncgroup.model import TopicPartition
 from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
-from asyncgroup.pulsar.consumer.ack_sender import AckFailure, AckSender
-from asyncgroup.pulsar.consumer.arrivals import Arrivals, StartPosition, permits_of
-from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
+from asyncgroup.pulsar.consumer.ack_sender import AckFailure
+from asyncgroup.pulsar.consumer.arrivals import StartPosition, permits_of
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.consumer_parts import ConsumerParts
 from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
-from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.message_outcomes import MessageOutcomes
 from asyncgroup.pulsar.consumer.permits import PermitLedger
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.receiver_queue import ReceiverQueue
-from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
 from asyncgroup.pulsar.consumer.registration import Registration
-from asyncgroup.pulsar.consumer.rejections import Rejections
-from asyncgroup.pulsar.consumer.reports import ConsumerReports
-from asyncgroup.pulsar.consumer.subscribing import Subscribing
-from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
+from asyncgroup.pulsar.consumer.unacked import EntryKey
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.commands import (
     Command,
@@ -90,66 +85,40 @@ class PulsarConsumer:
         """Whether the broker pushes messages to this consumer; of a Failover subscription to the active one only."""
         self.is_at_end = False
         """Whether the topic was terminated and all of its messages were pushed."""
-        self.attachment = 0
-        """The number of the last registration at a broker, or other event that made all messages come again."""
         self.last_error: Exception | None = None
         """The last failure since it was registered; None without one."""
         self._core = core
         self._listener = listener
-        self._loop = asyncio.get_running_loop()
         self._connection: PulsarConnection | None = None
         size = config.receiver_queue_size if queue_size is None else queue_size
         self.permits = PermitLedger(size, max_bytes=config.receiver_queue_bytes, overhead=overhead)
         """What the broker may push."""
         self.permits.is_paused = config.start_paused
-        self._unacked = UnackedEntries(index_acks=config.index_acks)
-        pending = PendingAcks(config.ack_group_time, config.ack_group_size, index_acks=config.index_acks)
-        reports = ConsumerReports(core.hooks, subscription, topic)
-        self._on_received = reports.received
-        self._acks = AckSender(
-            self.id, self.name, pending, core.config.operation_timeout, self._on_ack_error, reports.acked
+        self._parts = parts = ConsumerParts(
+            core,
+            self.id,
+            self.name,
+            topic,
+            subscription,
+            kind,
+            config,
+            self.permits,
+            self.on_error,
+            self._on_ack_error,
         )
-        self._redelivery = RedeliveryRequests(self.id, kind, self._unacked, self._acks)
-        self._nacks = self._redelivery.nacks
-        self._queue = ReceiverQueue(self.permits, self._redelivery.epoch)
-        limits = ChunkAssemblyLimits(
-            config.max_pending_chunked,
-            core.config.max_message_size,
-            config.chunk_expiry,
-            config.ack_oldest_chunked,
-        )
-        self._chunks = ChunkAssembly(limits, largest=core.config.max_message_size, in_order=kind.in_order)
-        self._arrivals = Arrivals(
-            str(topic.whole),
-            self.partition,
-            self._unacked,
-            pending,
-            self._nacks,
-            self._redelivery.epoch,
-            self._chunks,
-            self._loop.time,
-            clock_of_loop(),
-            largest=core.config.max_message_size,
-        )
-        self._rejections = Rejections(
-            self.id, self.name, self._unacked, self._acks, self._redelivery, self._chunks, self.on_error
-        )
-        self._subscribing = Subscribing(str(topic), subscription, kind, config, self.id)
-        self._arrivals.start = self._subscribing.start
+        self.outcomes = MessageOutcomes(self.name, kind, config, parts, self._flow, listener.on_restart)
+        """Acknowledges its messages, or has them delivered again."""
+        self._queue = parts.queue
+        self._arrivals = parts.arrivals
+        self._on_received = parts.reports.received
         self._registration = Registration(
             core, self.name, topic, self.id, self._subscribe, self, config.close_timeout, subscription
-        )
-        self._timer: asyncio.TimerHandle | None = None
-        self._oldest_attachment = (
-            0  # acknowledgements of messages of earlier ones do not count: there was a seek
         )
         self._last_taken: MessageId | None = (
             None  # of a subscription that is not durable, since the last seek
         )
-        self._given_back = 0  # messages that are asked for with the next request
         self._knows_sizes = False  # of messages: one has arrived
         self._is_seeking = False
-        self._is_closing = False
 
     def __repr__(self) -> str:
         return f"<PulsarConsumer {self.name}: {self._registration.state}, {self.permits!r}>"
@@ -183,10 +152,10 @@ class PulsarConsumer:
     @property
     def ack_failure(self) -> AckFailure | None:
         """Since when acknowledgements fail; None if they do not."""
-        return self._acks.failure
+        return self._parts.acks.failure
 
     def _subscribe(self, request_id: int) -> CommandSubscribe:
-        return self._subscribing.command(request_id, self._redelivery.epoch.current)
+        return self._parts.subscribing.command(request_id, self._parts.redelivery.epoch.current)
 
     def check_broker(self, server_version: str) -> None:
         """Called before it is registered at a broker."""
@@ -194,26 +163,21 @@ class PulsarConsumer:
 
     def on_registered(self, connection: PulsarConnection) -> None:
         """Ask for messages; called by the registration."""
-        self._next_attachment()
         self._connection = connection
         self.last_error = None
         self.permits.connect(connection.max_message_size)
-        self._acks.attach(connection)
+        self.outcomes.attach(connection)
         self._listener.on_attached()
         self._flow()
-        self._arm()
-
-    def _next_attachment(self) -> None:
-        self.attachment += 1
-        self._arrivals.attachment = self.attachment
+        self.outcomes.arm()
 
     def on_unregistered(self) -> None:
         """The attachment has ended, another one follows; called by the registration."""
         self._connection = None
         if not self.config.durable and not self._is_seeking:
             self._start_again()
-        self._acks.detach()
-        self._void()
+        self.outcomes.detach()
+        self._parts.void()
         self.permits.disconnect()
         if self.kind is SubscriptionType.FAILOVER and self.is_active:
             self.on_active_change(False)
@@ -227,15 +191,7 @@ class PulsarConsumer:
             position = StartPosition.at(next(iter(self._queue)).message_id, inclusive=True)
         else:
             return
-        self._subscribing.start = self._arrivals.start = position
-
-    def _void(self) -> None:
-        """What is not acknowledged comes again."""
-        for message in self._queue:
-            self._unacked.release(message.message_id)
-        self._queue.clear()
-        self._unacked.release_all()
-        self._chunks.clear()
+        self._parts.subscribing.start = self._arrivals.start = position
 
     def on_refused(self, error: Exception) -> None:
         """No attachment follows; called by the registration."""
@@ -245,18 +201,15 @@ class PulsarConsumer:
     def _end(self, error: Exception) -> None:
         self._core.consumers.pop(self.id, None)
         self._connection = None
-        self._acks.close(error)
+        self.outcomes.close(error)
         self._queue.clear()
         self.permits.disconnect()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     async def aclose(self) -> None:
         """Send the last acknowledgements, and leave the broker. Safe to call twice."""
-        if self._is_closing:
+        if self.outcomes.is_closing:
             return
-        self._is_closing = True
+        self.outcomes.is_closing = True
         try:
             await self._flush_at_close()
         finally:
@@ -268,7 +221,7 @@ class PulsarConsumer:
             return
         try:
             async with asyncio.timeout(self.config.close_timeout):
-                await self._acks.flush()
+                await self._parts.acks.flush()
         except (AsyncGroupError, TimeoutError) as error:
             _log.warning(
                 "%s: messages may be delivered again, their acknowledgement failed: %s", self.name, error
@@ -281,7 +234,7 @@ class PulsarConsumer:
             "UNSUBSCRIBE",
             lambda number: CommandUnsubscribe(consumer_id=self.id, request_id=number, force=force),
         )
-        self._is_closing = True
+        self.outcomes.is_closing = True
         self._end(ClosedError(f"{self.name}: it is closed"))
         self._registration.forget()
         await self._registration.aclose()
@@ -326,8 +279,8 @@ class PulsarConsumer:
                 self._flow()
             self._listener.on_messages()
         else:
-            self._rejections.react(arrived, self._connection)
-            self._arm()
+            self._parts.rejections.react(arrived, self._connection)
+            self.outcomes.arm()
             self._flow()
 
     @property
@@ -362,7 +315,7 @@ class PulsarConsumer:
     def return_permits(self, messages: Iterable[PulsarMessage]) -> None:
         """Messages that were taken with `keeps_permits` have made room; those of an earlier attachment took none."""
         for message in messages:
-            if message.attachment == self.attachment and self._connection is not None:
+            if message.attachment == self.outcomes.attachment and self._connection is not None:
                 self._queue.give_back(message)
         self._flow()
 
@@ -392,8 +345,8 @@ class PulsarConsumer:
         self.is_active = is_active
         if not is_active and self._connection is not None:
             # the next active consumer gets what is not acknowledged, and this one again if it is that later
-            self._void()
-            self._drop_queue()
+            self._parts.void()
+            self.outcomes.drop_queue()
             self._listener.on_restart()
             self._flow()
         self._listener.on_active_change(is_active)
@@ -413,111 +366,6 @@ class PulsarConsumer:
         """Called by the connection."""
         self._registration.lost(connection, error)
 
-    # --- acknowledgements -----------------------------------------------------------------------------------------------
-
-    def ack(self, message: PulsarMessage | MessageId) -> None:
-        """Acknowledge a message. A message of before the last seek is not acknowledged: it is delivered again.
-
-        An id of a batch's message has no effect if this consumer has not delivered it, or acknowledged it before.
-        """
-        if (found := self._current_id(message)) is not None:
-            if self._nacks:
-                self._nacks.discard(found)
-            if (acked := self._unacked.ack(found)) is not None and self._acks.add(acked):
-                self._arm()
-            if self._may_be_queued(message):
-                self._drop_queued(lambda queued: queued.message_id == found)
-
-    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
-        """Acknowledge a message and all before it. Raises UsageError in Shared and Key_Shared subscriptions."""
-        if not self.kind.in_order:
-            raise UsageError(
-                f"{self.name}: in {self.kind.name} subscriptions messages are acknowledged one by one"
-            )
-        if (found := self._current_id(message)) is not None:
-            self._nacks.discard_up_to(found)
-            if self._acks.add(self._unacked.ack_cumulative(found), cumulative=True):
-                self._arm()
-            if self._may_be_queued(message):
-                self._drop_queued(lambda queued: queued.message_id <= found)
-
-    def _may_be_queued(self, message: PulsarMessage | MessageId) -> bool:
-        """Whether it has come again since it was taken, so that it is acknowledged while it is queued."""
-        return isinstance(message, PulsarMessage) and message.attachment != self.attachment
-
-    def _drop_queued(self, is_acked: Callable[[PulsarMessage], bool]) -> None:
-        self._queue.discard(is_acked)
-        self._flow()
-
-    def _current_id(self, message: PulsarMessage | MessageId) -> MessageId | None:
-        """Return the id of a message; None for a message of before the last seek. Raises ClosedError."""
-        if self._is_closing:
-            raise ClosedError(f"{self.name}: it is closed")
-        if isinstance(message, MessageId):
-            return message
-        return message.message_id if message.attachment >= self._oldest_attachment else None
-
-    async def flush(self) -> None:
-        """Return when the broker has confirmed all acknowledgements that were made before.
-
-        Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
-        """
-        await self._acks.flush()
-
-    # --- redelivery -----------------------------------------------------------------------------------------------------
-
-    def nack(self, message: PulsarMessage | MessageId, delay: float | None = None) -> None:
-        """Have a message delivered again after `delay` seconds (None: `nack_delay`), never earlier.
-
-        In Shared and Key_Shared subscriptions another consumer may get it. In the others all messages come again that are not
-        acknowledged, in order.
-        """
-        if (found := self._current_id(message)) is not None:
-            self._redelivery.add([found], self.config.nack_delay if delay is None else delay)
-            self._arm()
-
-    def give_back(self, message: PulsarMessage) -> bool:
-        """Have a message delivered again now, by any consumer of a Shared subscription; return False if that is not possible.
-
-        It is not without a connection, and for a message of a batch of which others are not acknowledged: they would come again
-        as well. A permit for it is granted as soon as the queue has room, before half of the queue is free.
-        """
-        found = self._current_id(message)
-        if found is None or self._connection is None or not self._unacked.is_alone(found):
-            return False
-        self._redelivery.add([found], 0.0)
-        self._given_back += 1
-        self._arm()
-        return True
-
-    @property
-    def is_hurried(self) -> bool:
-        """Whether messages that were given back may come again, and wait for permits."""
-        return bool(self._given_back or self.permits.hurried)
-
-    def send_given_back(self) -> None:
-        """Ask now for the messages that were given back, and for the others whose time has come."""
-        everything = self._redelivery.send_due(self._connection)
-        count, self._given_back = self._given_back, 0
-        if everything:
-            self.redeliver_all()
-        elif count:
-            self.permits.hurried += count
-            self._flow()  # after the request: the broker uses permits for messages that come again first
-
-    def redeliver_all(self) -> None:
-        """Have everything delivered again that is not acknowledged."""
-        self._void()
-        self._drop_queue()
-        self._redelivery.send_all(self._connection)
-        self._listener.on_restart()
-        self._flow()
-
-    def _drop_queue(self) -> None:
-        """Drop the queued messages, and those that were taken with their permits."""
-        self._queue.drop()
-        self._next_attachment()
-
     def on_error(self, error: Exception) -> None:
         """Something failed that is tried again."""
         if self._is_seeking and isinstance(error, ConnectionLost):
@@ -527,36 +375,13 @@ class PulsarConsumer:
 
     def _on_ack_error(self, error: Exception) -> None:
         """Acknowledgements were refused: they are sent again later; the first failure is logged."""
-        failure = self._acks.failure
+        failure = self._parts.acks.failure
         if failure is not None and failure.times == 1:
             tp = TopicPartition(str(self.topic.whole), self.partition)
             fields = log_fields("ack_failed", group=self.subscription, tp=tp, error=error)
             _log.warning("%s; acknowledgements are sent again", error, extra=fields)
         self.on_error(error)
-        self._arm()
-
-    # --- timers ---------------------------------------------------------------------------------------------------------
-
-    def _arm(self) -> None:
-        """Have `_on_timer` called at the earliest time that something is due."""
-        at = min(self._acks.due_at, self._nacks.due_at, self._chunks.expires_at)
-        if self._timer is not None:
-            if self._timer.when() <= at:
-                return
-            self._timer.cancel()
-        self._timer = None if at == inf or self._is_closing else self._loop.call_at(at, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        if self._nacks.due_at <= now:
-            self.send_given_back()
-        if self._acks.due_at <= now:
-            self._acks.send()
-        if self._chunks.expires_at <= now:
-            self._chunks.expire(now)
-            self._rejections.react_to_chunks()
-        self._arm()
+        self.outcomes.arm()
 
     # --- seek -----------------------------------------------------------------------------------------------------------
 
@@ -564,34 +389,30 @@ class PulsarConsumer:
         """Deliver nothing from now on: see `seeking`. Raises UsageError during another seek."""
         if self._is_seeking:
             raise UsageError(f"{self.name}: it seeks already")
-        self._is_seeking = self._acks.is_held = self.history.is_moving = True
-        self._void()
-        self._drop_queue()
+        self._is_seeking = self._parts.acks.is_held = self.history.is_moving = True
+        self._parts.void()
+        self.outcomes.drop_queue()
         self._listener.on_restart()
 
     def end_seek(self, start: StartPosition | None, last: EntryKey) -> None:
         """The subscription was moved: forget all that was before. `last` is the last entry that may have been acknowledged."""
-        self._next_attachment()
-        self._oldest_attachment = self.attachment
+        self.outcomes.begin_after_seek()
         self._arrivals.start = start
         if not self.config.durable:
-            self._subscribing.start = start
+            self._parts.subscribing.start = start
         self._last_taken = None
         self.is_at_end = False
-        self._acks.clear()
-        self._nacks.clear()
-        self._chunks.clear()
-        self._unacked.clear(last)
+        self._parts.forget(last)
         self._resume_after_seek()
 
     def give_up_seek(self) -> None:
         """The subscription was not moved: what is not acknowledged comes again."""
         self._resume_after_seek()
         if self._connection is not None:
-            self.redeliver_all()
+            self.outcomes.redeliver_all()
 
     def _resume_after_seek(self) -> None:
-        self._is_seeking = self._acks.is_held = self.history.is_moving = False
-        self._acks.send()
+        self._is_seeking = self._parts.acks.is_held = self.history.is_moving = False
+        self._parts.acks.send()
         self._flow()
-        self._arm()
+        self.outcomes.arm()

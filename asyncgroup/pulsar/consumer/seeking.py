@@ -46,7 +46,7 @@ async def seek(
             consumer.end_seek(start, last)
         elif is_sent:  # it may be moved
             consumer.end_seek(None, last)
-            consumer.redeliver_all()
+            consumer.outcomes.redeliver_all()
         else:
             consumer.give_up_seek()
     await consumer.wait_attached()

@@ -391,14 +391,14 @@ class PulsarTopicConsumer:
 
     def ack(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledge a message; it is sent with others within `ack_group_time`. Raises ClosedError."""
-        self._of(message).ack(message)
+        self._of(message).outcomes.ack(message)
 
     def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledge a message and all before it in its partition.
 
         Raises UsageError in Shared and Key_Shared subscriptions, ClosedError.
         """
-        self._of(message).ack_cumulative(message)
+        self._of(message).outcomes.ack_cumulative(message)
 
     def ack_read(self, messages: Iterable[PulsarMessage]) -> None:
         """Acknowledge all up to the last message of each partition, for a subscription that is not durable.
@@ -413,19 +413,19 @@ class PulsarTopicConsumer:
 
         In Exclusive and Failover subscriptions all messages of its partition come again that are not acknowledged, in order.
         """
-        self._of(message).nack(message, delay)
+        self._of(message).outcomes.nack(message, delay)
 
     async def flush(self) -> None:
         """Return when the broker has confirmed all acknowledgements that were made before.
 
         Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
         """
-        await asyncio.gather(*(part.consumer.flush() for part in self._parts.values()))
+        await asyncio.gather(*(part.consumer.outcomes.flush() for part in self._parts.values()))
 
     def redeliver_all(self) -> None:
         """Have everything delivered again that is not acknowledged."""
         for part in self._parts.values():
-            part.consumer.redeliver_all()
+            part.consumer.outcomes.redeliver_all()
 
     # --- positions ------------------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             self._offer(offered)
         records = self._limits.records
         # each delivery makes room for a message that was given back
-        work.refill_at = records - 1 if self.consumer.is_hurried else records // 2
+        work.refill_at = records - 1 if self.consumer.outcomes.is_hurried else records // 2
         work.refill_bytes = self._limits.bytes // 2
 
     def _offer(self, messages: list[PulsarMessage]) -> None:
@@ -206,7 +206,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
                 )
             )
             self.consumer.return_permits((message,))
-            self.consumer.ack(message)
+            self.consumer.outcomes.ack(message)
             return False
         return True
 
@@ -278,7 +278,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
                 self._kept.discard(message.message_id)
             if self._again:
                 self._end_again(message.offset)
-            self.consumer.ack(message)
+            self.consumer.outcomes.ack(message)
 
     def _end_again(self, number: int) -> None:
         """The delivery of a message has ended, so that its permit may return."""
@@ -311,7 +311,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         return self._give_back(message, attempts)
 
     def _give_back(self, message: PulsarMessage, attempts: int) -> bool:
-        if not self.consumer.give_back(message):
+        if not self.consumer.outcomes.give_back(message):
             return False
         del self._open[message.offset]
         self._remember(message.message_id, attempts)
@@ -331,7 +331,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         for offset in work.waiting.keys() & attempts.keys() - work.delayed:
             if (message := self._open.get(offset)) is not None:
                 self._give_back(message, attempts[offset])
-        self.consumer.send_given_back()
+        self.consumer.outcomes.send_given_back()
 
     def on_capacity(self) -> None:
         """Give more messages, and ask the broker for others."""
@@ -350,7 +350,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
     async def commit(self) -> AckOutcome:
         """Return when the broker has confirmed the acknowledgements. Raises CommitFailedError."""
         try:
-            await self.consumer.flush()
+            await self.consumer.outcomes.flush()
         except AsyncGroupError as error:
             raise CommitFailedError(self.group_id, {self.work.tp: error}) from error
         return AckOutcome.COMMITTED

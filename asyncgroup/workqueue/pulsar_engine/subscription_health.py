@@ -127,7 +127,7 @@ class _Silence:
     def observe(self, reader: QueuePartition, now: float) -> float:
         """Return for how long nothing has arrived since the limit was reached; 0 for no such silence."""
         permits, unacked = reader.consumer.permits, reader.unacked
-        received = (reader.consumer.attachment, permits.granted - permits.open)
+        received = (reader.consumer.outcomes.attachment, permits.granted - permits.open)
         if received != self._received:
             self._received, self._since = received, now
             self._is_stopped = False
