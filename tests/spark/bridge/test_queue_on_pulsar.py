@@ -66,7 +66,9 @@ async def running(
 ) -> AsyncIterator[tuple[BrokerConnection, int, asyncio.Task[None]]]:
     """Run a queue until the end of the block; give its connection, and the id of its consumer there."""
     made = QueueForeachBatch(FakeSpark(), function, **{"max_wait": 0.5, **(foreach or {})})  # type: ignore[arg-type]
-    async with WorkQueue(PulsarSource(pulsar.url, "lake", "orders"), nack_backoff=5, **settings) as queue:
+    # with Mode.SHARED the queue would give failed messages back, and these brokers push nothing again
+    settings = {"mode": "key_shared", "nack_backoff": 5, **settings}
+    async with WorkQueue(PulsarSource(pulsar.url, "lake", "orders"), **settings) as queue:
         run = asyncio.create_task(made.run(queue))
         await until(lambda: any(one.consumers for one in pulsar.connections))
         (connection,) = (one for one in pulsar.connections if one.consumers)
