@@ -184,6 +184,7 @@ class Hook(Protocol):
         """A value that was written in chunks is given up; its chunks are dropped (`chunks="assemble"`).
 
         `reason`: `expired`, `too many`, `too large`, `gap`, `mismatch`, `no first chunk` (see `consumer/chunk_assembler.py`).
+        Of Pulsar it is called if the chunks are acknowledged; otherwise they come again.
         """
         return
 

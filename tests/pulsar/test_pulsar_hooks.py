@@ -259,6 +259,33 @@ async def test_acknowledgements_that_are_refused(pulsar: ScriptedPulsar, hook: R
     assert second == ["s", TOPIC, -1, 3, None]
 
 
+@pytest.mark.parametrize(
+    ("chunks", "size", "kind"),
+    [
+        ([0], 4, "expired"),
+        ([1], 4, "no first chunk"),
+        ([0, 2], 4, "gap"),
+        ([0], (1 << 31) - 1, "too large"),
+        ([0, 1, 2], 4, "mismatch"),
+    ],
+)
+async def test_a_value_in_chunks_that_is_given_up(
+    pulsar: ScriptedPulsar, hook: Recorder, chunks: list[int], size: int, kind: str
+) -> None:
+    async with PulsarClient(pulsar.url, hooks=[hook]) as client:
+        config = PulsarConsumerConfig(chunk_expiry=10)
+        async with client.subscribe("orders", "s", config=config):
+            (connection,) = pulsar.connections
+            (number,) = connection.consumers
+            for chunk in chunks:
+                fields = {"uuid": "u", "chunk_id": chunk, "num_chunks_from_msg": 3}
+                sizes = {"total_chunk_msg_size": size, "uncompressed_size": size}
+                connection.push_entry(number, b"..", entry_id=chunk, **fields, **sizes)
+            await asyncio.sleep(20.0)
+    assert hook.named("on_chunks_dropped") == [[TOPIC, -1, -1, kind]]
+    assert hook.wrong == []
+
+
 async def test_each_command_of_a_flush_that_is_refused_is_sent_again(pulsar: ScriptedPulsar) -> None:
     """Found by reading: the second refusal of one time was taken for the end of the connection."""
     pulsar.script[c.CommandAck] = in_turn(refuse(1), refuse(1), late(0.0))

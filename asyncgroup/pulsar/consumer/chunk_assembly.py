@@ -50,6 +50,8 @@ class IncompleteValue(NamedTuple):
     """A value that was given up, for reports."""
 
     uuid: str
+    kind: str
+    """The reason as hooks get it, see `Hook.on_chunks_dropped`."""
     reason: str
     is_acked: bool
     """Whether its chunks are acknowledged, so that it never comes again."""
@@ -151,14 +153,16 @@ class ChunkAssembly:
         if total > self._limits.max_bytes or chunks < 1:
             return None
         while self._limits.max_pending and len(self._values) >= self._limits.max_pending:
-            self._give_up_oldest(f"more than {self._limits.max_pending} values are incomplete")
+            self._give_up_oldest("too many", f"more than {self._limits.max_pending} values are incomplete")
         value = self._values[uuid] = _Value(chunks, total)
         return value
 
     def _append(self, uuid: str, value: _Value, entry: Entry, now: float) -> AssembledEntry | None:
         part = entry.body
         while len(self._values) > 1 and self.bytes + len(part) > self._limits.max_bytes:
-            self._give_up_oldest(f"incomplete values have {self._limits.max_bytes} bytes", besides=uuid)
+            self._give_up_oldest(
+                "too large", f"incomplete values have {self._limits.max_bytes} bytes", besides=uuid
+            )
         value.ids.append(entry.id)
         value.parts.append(part)
         value.bytes += len(part)
@@ -166,7 +170,7 @@ class ChunkAssembly:
         self.bytes += len(part)
         is_last = len(value.ids) == value.chunks
         if value.bytes > value.total or (is_last and value.bytes != value.total):
-            self._give_up(uuid, "the size of its chunks is not what they say", is_acked=True)
+            self._give_up(uuid, "mismatch", "the size of its chunks is not what they say", is_acked=True)
             return None
         if not is_last:
             return None
@@ -187,6 +191,7 @@ class ChunkAssembly:
 
     def _drop_unexpected(self, uuid: str, entry: Entry, time_of_day: int) -> None:
         """X4: give the value up. Its other chunks may come again with this one, unless they are old."""
+        kind = "gap" if uuid in self._values else "no first chunk"
         value = self._values.get(uuid) or _Value(0, 0)
         value.ids.append(entry.id)
         total = entry.metadata.total_chunk_msg_size or 0
@@ -194,16 +199,19 @@ class ChunkAssembly:
         age = time_of_day - entry.metadata.publish_time
         is_old = bool(self._limits.expiry) and age > self._limits.expiry * 1000
         if is_too_large:
+            kind = "too large"
             reason = f"its {total} bytes are more than the limit of {self._limits.max_bytes}"
         else:
             reason = f"its chunk {entry.metadata.chunk_id} arrived without the one before"
-        self._give_up(uuid, reason, is_acked=is_old or is_too_large or self._in_order, value=value)
+        self._give_up(uuid, kind, reason, is_acked=is_old or is_too_large or self._in_order, value=value)
 
-    def _give_up_oldest(self, reason: str, besides: str | None = None) -> None:
+    def _give_up_oldest(self, kind: str, reason: str, besides: str | None = None) -> None:
         uuid = next(each for each in self._values if each != besides)
-        self._give_up(uuid, reason, is_acked=self._limits.acks_oldest)
+        self._give_up(uuid, kind, reason, is_acked=self._limits.acks_oldest)
 
-    def _give_up(self, uuid: str, reason: str, *, is_acked: bool, value: _Value | None = None) -> None:
+    def _give_up(
+        self, uuid: str, kind: str, reason: str, *, is_acked: bool, value: _Value | None = None
+    ) -> None:
         if uuid in self._values:
             value = self._remove(uuid)
         assert value is not None
@@ -211,7 +219,7 @@ class ChunkAssembly:
             self.acks += value.ids
         elif not self._in_order:
             self.redeliveries += value.ids
-        self.reports.append(IncompleteValue(uuid, reason, is_acked))
+        self.reports.append(IncompleteValue(uuid, kind, reason, is_acked))
 
     def _remove(self, uuid: str) -> _Value:
         value = self._values.pop(uuid)
@@ -223,7 +231,7 @@ class ChunkAssembly:
         for uuid, value in list(self._values.items()):
             if self._limits.expiry and value.received_at + self._limits.expiry <= now:
                 reason = f"no chunk arrived for {self._limits.expiry} s"
-                self._give_up(uuid, reason, is_acked=True)
+                self._give_up(uuid, "expired", reason, is_acked=True)
 
     def clear(self) -> None:
         """Forget all: the broker pushes every chunk again, or the subscription continues elsewhere."""

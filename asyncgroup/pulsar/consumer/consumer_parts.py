@@ -73,7 +73,14 @@ class ConsumerParts:
             largest=core.config.max_message_size,
         )
         self.rejections = Rejections(
-            consumer_id, name, self.unacked, self.acks, self.redelivery, self.chunks, on_error
+            consumer_id,
+            name,
+            self.unacked,
+            self.acks,
+            self.redelivery,
+            self.chunks,
+            on_error,
+            self.reports.chunks_dropped,
         )
         self.subscribing = Subscribing(str(topic), subscription, kind, config, consumer_id)
         self.arrivals.start = self.subscribing.start

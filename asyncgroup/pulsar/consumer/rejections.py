@@ -27,7 +27,10 @@ CHUNK_PAUSE: Final = 1.0
 
 
 class Rejections:
-    """The reactions of one consumer; `report(error)` is called for entries and values that are not delivered."""
+    """The reactions of one consumer; `report(error)` is called for entries and values that are not delivered.
+
+    `on_chunks_dropped(kind)` is called for values whose chunks do not come again.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Rejections:
         redelivery: RedeliveryRequests,
         chunks: ChunkAssembly,
         report: Callable[[Exception], object],
+        on_chunks_dropped: Callable[[str], object] | None = None,
     ) -> None:
         self._id = consumer_id
         self._name = name
@@ -46,6 +50,7 @@ class Rejections:
         self._redelivery = redelivery
         self._chunks = chunks
         self._report = report
+        self._on_chunks_dropped = on_chunks_dropped
 
     def __repr__(self) -> str:
         return f"<Rejections of {self._name}>"
@@ -78,6 +83,8 @@ class Rejections:
             self._ack(entry)
         self._redelivery.add(chunks.redeliveries, CHUNK_PAUSE)
         for report in chunks.reports:
+            if report.is_acked and self._on_chunks_dropped is not None:
+                self._on_chunks_dropped(report.kind)
             follows = "its chunks are acknowledged" if report.is_acked else "its chunks come again"
             self._report(
                 DecodeError(f"{self._name}: value {report.uuid} is incomplete: {report.reason}; {follows}")

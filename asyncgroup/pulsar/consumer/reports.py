@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from asyncgroup.hooks import Hooks
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["ConsumerReports"]
+
+NO_OFFSET: Final = -1
 
 
 class ConsumerReports:
@@ -26,6 +29,11 @@ class ConsumerReports:
         )
         """Is called with the number of entries of an acknowledgement, and why it was refused."""
 
+        self.chunks_dropped: Callable[[str], None] | None = (
+            self._chunks_dropped if hooks.has_listener("on_chunks_dropped") else None
+        )
+        """Is called with the reason why a value is given up."""
+
     def __repr__(self) -> str:
         return f"<ConsumerReports of {self._subscription!r}, {self._tp}>"
 
@@ -34,3 +42,6 @@ class ConsumerReports:
 
     def _acked(self, entries: int, error: Exception | None) -> None:
         self._hooks.emit("on_ack", self._subscription, *self._tp, entries, error)
+
+    def _chunks_dropped(self, kind: str) -> None:
+        self._hooks.emit("on_chunks_dropped", *self._tp, NO_OFFSET, kind)
