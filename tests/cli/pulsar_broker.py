@@ -9,7 +9,6 @@ async with StoringBroker() as broker:           # in virtual time; it listens on
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,9 +26,10 @@ from asyncgroup.pulsar.wire.commands import (
     CommandSuccess,
     MessageIdData,
 )
-from asyncgroup.pulsar.wire.frames import decode_frame, payload_bounds
+from asyncgroup.pulsar.wire.frames import payload_bounds
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
-from tests.pulsar.consumer.broker import LEDGER, Broker, Consumer, Link, Subscription
+from tests.pulsar.broker_model import Link, local_name
+from tests.pulsar.consumer.broker import LEDGER, Broker, Consumer, Subscription
 
 __all__ = ["SentMessage", "StoringBroker"]
 
@@ -71,24 +71,6 @@ class StoringBroker(Broker):
             for entry in self.topics[topic]
         ]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(writer)
-        self.links.append(link)
-        try:
-            while True:
-                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-                command, end = decode_frame(frame)
-                self.commands.append(command)
-                if isinstance(command, CommandSend):
-                    self._on_send(link, command, frame[end:])
-                elif command is not None:
-                    self._on_command(link, command)
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        finally:
-            self._forget(link)
-            writer.close()
-
     def _on_command(self, link: Link, command: Any) -> None:
         match command:
             case CommandPartitionedTopicMetadata(request_id=number) if not self._exists(command.topic):
@@ -98,7 +80,7 @@ class StoringBroker(Broker):
                     )
                 )
             case CommandProducer(request_id=number):
-                self._producers[id(link), command.producer_id] = _local(command.topic)
+                self._producers[id(link), command.producer_id] = local_name(command.topic)
                 link.send(CommandProducerSuccess(request_id=number, producer_name="p"))
             case CommandCloseProducer(request_id=number):
                 del self._producers[id(link), command.producer_id]
@@ -107,17 +89,17 @@ class StoringBroker(Broker):
                 super()._on_command(link, command)
 
     def _exists(self, topic: str) -> bool:
-        return _local(topic).partition("-partition-")[0] in self.existing
+        return local_name(topic).partition("-partition-")[0] in self.existing
 
-    def _on_send(self, link: Link, command: CommandSend, payload: bytes) -> None:
+    def _on_send(self, link: Link, command: CommandSend, frame: bytes, at: int) -> None:
         numbers = {"producer_id": command.producer_id, "sequence_id": command.sequence_id}
         topic = self._producers[id(link), command.producer_id]
         if (code := self.refuse_send(topic)) is not None:
             link.send(CommandSendError(**numbers, error=code, message="refused"))
             return
-        bounds = payload_bounds(payload, 0)
-        meta = MessageMetadata.decode(payload, *bounds.metadata)
-        number = self.store(topic, meta, payload[bounds.payload :])
+        bounds = payload_bounds(frame, at)
+        meta = MessageMetadata.decode(frame, *bounds.metadata)
+        number = self.store(topic, meta, frame[bounds.payload :])
         link.send(
             CommandSendReceipt(
                 **numbers, message_id=MessageIdData(ledger_id=LEDGER, entry_id=number), highest_sequence_id=-1
@@ -141,7 +123,3 @@ class StoringBroker(Broker):
 
 def _id(number: int) -> MessageIdData:
     return MessageIdData(ledger_id=LEDGER, entry_id=number % (1 << 64))
-
-
-def _local(topic: str) -> str:
-    return topic.rsplit("/", 1)[1]

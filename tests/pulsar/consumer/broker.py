@@ -5,10 +5,9 @@ It does as a broker does, on the network of the running loop, and lets a test ho
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import (
@@ -17,52 +16,28 @@ from asyncgroup.pulsar.wire.commands import (
     CommandAckResponse,
     CommandActiveConsumerChange,
     CommandCloseConsumer,
-    CommandConnect,
-    CommandConnected,
     CommandError,
     CommandFlow,
     CommandGetLastMessageId,
     CommandGetLastMessageIdResponse,
-    CommandLookupTopic,
-    CommandLookupTopicResponse,
-    CommandPartitionedTopicMetadata,
-    CommandPartitionedTopicMetadataResponse,
-    CommandPing,
-    CommandPong,
     CommandReachedEndOfTopic,
     CommandRedeliverUnacknowledgedMessages,
     CommandSeek,
     CommandSubscribe,
     CommandSuccess,
     CommandUnsubscribe,
-    FeatureFlags,
     MessageIdData,
 )
-from asyncgroup.pulsar.wire.frames import decode_frame, encode_frame
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
+from tests.pulsar.broker_model import BrokerModel, Link, local_name
 from tests.pulsar.consumer.support import batch_body, message_frame, metadata, pushed
 
-__all__ = ["Broker", "Consumer", "Link", "Subscription"]
+__all__ = ["Broker", "Consumer", "Subscription"]
 
 LEDGER: Final = 1
 IN_ORDER: Final = (0, 2)
 FAILOVER: Final = 2
 NOT_ALLOWED: Final = 22
-
-
-class Link:
-    """A connection to the broker."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self.writer = writer
-        self.consumers: dict[int, Consumer] = {}
-
-    def send(self, command: Command) -> None:
-        self.write(encode_frame(command))
-
-    def write(self, data: bytes) -> None:
-        if not self.writer.is_closing():
-            self.writer.write(data)
 
 
 class Stored:
@@ -235,20 +210,14 @@ class Subscription:
         self.redeliveries.clear()
 
 
-class Broker:
+class Broker(BrokerModel):
     """`async with Broker() as broker`: listens at `url`."""
 
     def __init__(self, port: int = 6650) -> None:
-        self.url = f"pulsar://127.0.0.1:{port}"
-        self._port = port
-        self.partitions: dict[str, int] = {}
-        """By local name of the topic; a topic that is not here has none."""
+        super().__init__(port)
         self.topics: defaultdict[str, list[Stored]] = defaultdict(list)
         """By local name, of a partition too."""
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
-        self.links: list[Link] = []
-        self.commands: list[Any] = []
-        """Every command, in order."""
         self.refuse_subscribe: Callable[[CommandSubscribe], int | None] = lambda _: None
         """Returns an error's code."""
         self.refuse_ack: Callable[[CommandAck], int | None] = lambda _: None
@@ -260,17 +229,6 @@ class Broker:
         self.silent = False
         """Whether SUBSCRIBE is not answered."""
         self._held: list[tuple[Link, Command]] = []
-        self._server: asyncio.Server | None = None
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-        await self._server.wait_closed()
 
     # --- what tests do ----------------------------------------------------------------------------------------------------
 
@@ -301,13 +259,6 @@ class Broker:
         """The commands of a type that have arrived."""
         return [command for command in self.commands if type(command) is kind]
 
-    def cut(self) -> None:
-        """Close all connections."""
-        links, self.links = self.links, []
-        for link in links:
-            link.writer.transport.abort()
-            self._forget(link)
-
     def unload(self, topic: str) -> None:
         """Close the consumers of a topic, as when it moves."""
         for (name, _), subscription in self.subscriptions.items():
@@ -327,22 +278,6 @@ class Broker:
 
     # --- its side of the protocol -----------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(writer)
-        self.links.append(link)
-        try:
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                command, _ = decode_frame(await reader.readexactly(size))
-                if command is not None:
-                    self.commands.append(command)
-                    self._on_command(link, command)
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        finally:
-            self._forget(link)
-            writer.close()
-
     def _forget(self, link: Link) -> None:
         if link in self.links:
             self.links.remove(link)
@@ -351,24 +286,10 @@ class Broker:
         link.consumers.clear()
 
     def _subscription_of(self, consumer: Consumer) -> Subscription:
-        return self.subscriptions[_local(consumer.command.topic), consumer.command.subscription]
+        return self.subscriptions[local_name(consumer.command.topic), consumer.command.subscription]
 
     def _on_command(self, link: Link, command: Any) -> None:
         match command:
-            case CommandConnect():
-                flags = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
-                link.send(CommandConnected(server_version="test", protocol_version=21, feature_flags=flags))
-            case CommandPing():
-                link.send(CommandPong())
-            case CommandPartitionedTopicMetadata(request_id=number):
-                count = self.partitions.get(_local(command.topic), 0)
-                link.send(
-                    CommandPartitionedTopicMetadataResponse(request_id=number, partitions=count, response=0)
-                )
-            case CommandLookupTopic(request_id=number):
-                link.send(
-                    CommandLookupTopicResponse(request_id=number, broker_service_url=self.url, response=1)
-                )
             case CommandSubscribe():
                 self._on_subscribe(link, command)
             case CommandCloseConsumer(request_id=number):
@@ -377,9 +298,11 @@ class Broker:
                 link.send(CommandSuccess(request_id=number))
             case _ if (consumer := link.consumers.get(getattr(command, "consumer_id", -1))) is not None:
                 self._of_consumer(link, consumer, self._subscription_of(consumer), command)
+            case _:
+                super()._on_command(link, command)
 
     def _on_subscribe(self, link: Link, command: CommandSubscribe) -> None:
-        topic = _local(command.topic)
+        topic = local_name(command.topic)
         code = self.refuse_subscribe(command)
         key = (topic, command.subscription)
         subscription = self.subscriptions.get(key)
@@ -419,7 +342,7 @@ class Broker:
             case CommandUnsubscribe(request_id=number):
                 subscription.remove(consumer)
                 del link.consumers[command.consumer_id]
-                del self.subscriptions[_local(consumer.command.topic), consumer.command.subscription]
+                del self.subscriptions[local_name(consumer.command.topic), consumer.command.subscription]
                 link.send(CommandSuccess(request_id=number))
 
     def _on_ack(self, link: Link, subscription: Subscription, command: CommandAck) -> None:
@@ -464,7 +387,3 @@ def _start(one: MessageIdData, end: int, *, inclusive: bool = False) -> int:
         return end
     entry = one.entry_id if one.entry_id < 1 << 63 else one.entry_id - (1 << 64)
     return max(0, entry if inclusive or one.batch_index >= 0 else entry + 1)
-
-
-def _local(topic: str) -> str:
-    return topic.rsplit("/", 1)[1]
