@@ -185,7 +185,8 @@ class SendQueue:
         """Fail the send that the broker refuses; return whether there was one."""
         sends = self.pending.refuse(sequence_id)
         for send in sends:
-            self._fail(send, make_error)
+            # what is refused is not stored; an earlier attempt without an answer may be
+            self._fail(send, make_error, refusals=1)
         return bool(sends)
 
     def _message_id(self, receipt: CommandSendReceipt) -> MessageId:
@@ -259,10 +260,10 @@ class SendQueue:
             self._fail_messages(messages, since or 0.0, make_error())
         return len(sends) + len(batches)
 
-    def _fail(self, send: PendingSend, make_error: Callable[[], Exception]) -> None:
+    def _fail(self, send: PendingSend, make_error: Callable[[], Exception], refusals: int = 0) -> None:
         error = make_error()
         if isinstance(error, AsyncGroupError):
-            error.may_be_written = send.attempts > 0
+            error.may_be_written = send.attempts > refusals
         self._fail_receivers(send.receivers, send.size, error, send.count)
         if self._reports is not None:
             self._reports.done(send, error)

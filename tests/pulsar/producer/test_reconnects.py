@@ -133,7 +133,21 @@ async def test_one_message_that_is_not_allowed_fails_alone(broker: Broker) -> No
         futures = [sends.send_nowait(b"%d" % number) for number in range(3)]
         await asyncio.wait(futures)
         assert [type(each.exception()) for each in futures] == [type(None), PulsarServerError, type(None)]
+        assert not futures[1].exception().may_be_written  # type: ignore[union-attr]
     assert len(broker.registrations) == 1
+
+
+async def test_a_refused_message_may_be_stored_by_an_earlier_attempt(broker: Broker) -> None:
+    async with producer(broker, batching=False) as sends:
+        broker.holds_receipts = True
+        future = sends.send_nowait(b"a")
+        await asyncio.sleep(1.0)
+        broker.drop_receipts()
+        broker.refuse_send = lambda _: 22
+        broker.cut()
+        await asyncio.wait([future])
+        assert future.exception().may_be_written  # type: ignore[union-attr]
+    assert broker.values("orders") == [b"a"]
 
 
 async def test_a_message_that_was_damaged_in_memory_fails_alone(broker: Broker) -> None:
