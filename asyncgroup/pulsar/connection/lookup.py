@@ -189,10 +189,14 @@ class TopicLookup:
             raise
 
     async def _find_broker(self, topic: str) -> BrokerOfTopic:
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._config.operation_timeout  # of all redirects together
         connection = await self.service_connection()
         authoritative = False
         for _ in range(self._config.max_lookup_redirects + 1):
-            answer = await self._look_up(connection, topic, authoritative=authoritative)
+            answer = await self._look_up(
+                connection, topic, max(0.0, deadline - now()), authoritative=authoritative
+            )
             broker = self._address_in(answer)
             if answer.response != LookupType.REDIRECT:
                 through = connection.physical if answer.proxy_through_service_url else broker
@@ -205,7 +209,7 @@ class TopicLookup:
         )
 
     async def _look_up(
-        self, connection: PulsarConnection, topic: str, *, authoritative: bool
+        self, connection: PulsarConnection, topic: str, timeout: float, *, authoritative: bool
     ) -> CommandLookupTopicResponse:
         listener = self._config.listener_name
         answer: CommandLookupTopicResponse = await self._ask(
@@ -217,7 +221,7 @@ class TopicLookup:
                 authoritative=authoritative,
                 advertised_listener_name=listener,
             ),
-            self._config.operation_timeout,
+            timeout,
         )
         if answer.response is None or not (answer.broker_service_url or answer.broker_service_url_tls):
             raise PulsarServerError(

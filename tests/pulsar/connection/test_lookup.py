@@ -451,3 +451,16 @@ async def test_a_frozen_service_address(two_brokers: ScriptedPulsar, network: Ne
         await find(core)
         assert now() == pytest.approx(3.0)
         assert core.lookup._next == 1, "the address that answers is asked next"
+
+
+async def test_slow_redirects_end_with_the_operation_timeout(two_brokers: ScriptedPulsar) -> None:
+    for host, other in (("10.0.0.1", "10.0.0.2"), ("10.0.0.2", "10.0.0.1")):
+        two_brokers[host].redirects[str(TOPIC)] = other
+    two_brokers.script[c.CommandLookupTopic] = late(8.0)
+    async with core_of(two_brokers, operation_timeout=30.0) as core:
+        began = now()
+        with pytest.raises(
+            RequestTimedOut, match="lookup of persistent://public/default/orders: no answer within 6 s"
+        ):
+            await core.lookup.broker_of(TOPIC)
+        assert now() - began == pytest.approx(30.0, abs=0.1)
