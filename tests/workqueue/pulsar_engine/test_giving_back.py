@@ -230,6 +230,8 @@ class Story:
         self.deliveries: Counter[bytes] = Counter()
         self.acked: Counter[bytes] = Counter()
         self.problems: list[str] = []
+        self.is_smaller = False
+        """Whether a queue has closed: what failed in its last seconds is not counted."""
 
     def write(self) -> None:
         count = self.rng.choice([1, 1, 1, 2, 5])
@@ -242,9 +244,14 @@ class Story:
         assert value is not None
         self.handling[value] += 1
         self.deliveries[value] += 1
-        if not self.cuts and (self.handling[value] > 1 or self.acked[value] > 0):
+        # without index acks the whole batches of a queue that closes come again
+        is_alone = not self.cuts and (self.index_acks or not self.is_smaller)
+        if is_alone and (self.handling[value] > 1 or self.acked[value] > 0):
             self.problems.append(f"{delivery!r} while another consumer has it, or after its acknowledgement")
-        if not self.cuts and self.index_acks and delivery.attempt != self.deliveries[value]:
+        is_exact = not self.cuts and self.index_acks and not self.is_smaller
+        if delivery.attempt > self.deliveries[value] or (
+            is_exact and delivery.attempt < self.deliveries[value]
+        ):
             self.problems.append(f"{delivery!r} is number {self.deliveries[value]}")
         try:
             await asyncio.sleep(rng.choice([0, 0.1, 3]))
@@ -264,6 +271,12 @@ class Story:
             else:
                 self.write()
 
+    async def close(self, queues: list[WorkQueue]) -> None:
+        for queue in queues:
+            await asyncio.sleep(self.rng.choice([0.5, 2, 5, 9]))
+            self.is_smaller = True
+            await queue.aclose()
+
     @property
     def is_done(self) -> bool:
         return len(self.broker.subscription(TOPIC).acked) == len(self.broker.topics[TOPIC])
@@ -274,7 +287,7 @@ async def test_every_message_is_acknowledged_in_the_end(broker: Broker, seed: in
     story = Story(broker, seed)
     rng = story.rng
     async with AsyncExitStack() as stack:
-        tasks = []
+        tasks, queues = [], list[WorkQueue]()
         for _ in range(rng.randrange(1, 4)):
             queue = queue_on(
                 broker,
@@ -284,8 +297,11 @@ async def test_every_message_is_acknowledged_in_the_end(broker: Broker, seed: in
             )
             await stack.enter_async_context(queue)
             tasks.append(asyncio.create_task(queue.run(story.handle)))
+            queues.append(queue)
+        closing = asyncio.create_task(story.close(queues[1:] if rng.random() < 0.4 else []))
         await story.disturb()
         await until(lambda: story.is_done)
+        await closing
         assert story.problems == []
         assert story.acked.keys() == {b"%d" % number for number in range(story.count)}
         await asyncio.sleep(10)
