@@ -110,6 +110,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         policy = queue.settings.dead_letter_policy
         self._most_counted = None if policy is None else policy.max_redeliveries
         """The most deliveries by the broker's count that leave one to be made; None without a limit."""
+        self._is_hurried = False
+        """Whether each delivery makes room for a message that was given back."""
         self._changed = asyncio.Event()
         self._is_feeding = False
 
@@ -136,8 +138,11 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         work = self.work
         if not work.is_open:
             return
-        unread = self.work.unread + min(len(self._again), len(self.work.retries))
-        self._count_bytes(unread)
+        unread, count = work.unread, len(self._open)
+        if self._again:
+            unread += min(len(self._again), len(work.retries))
+        # the others, which are delivered or wait after a failure, have no permits, and count for the limit in bytes
+        self.consumer.permits.outside = work.bytes * (count - unread) // count if count > unread else 0
         self.ask_on_demand()
         self._return_permits(len(self._fresh) - unread)
         taken = self.consumer.take(_ALL, keeps_permits=True) if self._has_room() else []
@@ -146,8 +151,10 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             self._fresh.extend(offered)
             self._offer(offered)
         records = self._limits.records
-        # each delivery makes room for a message that was given back
-        work.refill_at = records - 1 if self.consumer.outcomes.is_hurried else records // 2
+        work.refill_at = records // 2
+        if self._is_hurried:
+            self._is_hurried = self.consumer.outcomes.is_hurried
+            work.refill_at = records - 1
         work.refill_bytes = self._limits.bytes // 2
 
     def _offer(self, messages: list[PulsarMessage]) -> None:
@@ -210,11 +217,6 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             return False
         return True
 
-    def _count_bytes(self, unread: int) -> None:
-        """Let the messages that are delivered or wait after a failure, and have no permits, count for the limit in bytes."""
-        work, count = self.work, len(self._open)
-        self.consumer.permits.outside = work.bytes * (count - unread) // count if count > unread else 0
-
     def _return_permits(self, count: int) -> None:
         """Those of messages that are no longer waiting for their first delivery here."""
         if count > 0:
@@ -236,7 +238,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         if self._loses_kept:
             self._withdraw()
         self._kept = {message.message_id for message in self._open.values()}
-        self._count_bytes(0)
+        self.consumer.permits.outside = self.work.bytes
 
     def _withdraw(self) -> None:
         for record, attempts in self._queue.withdraw(self.work):
@@ -315,6 +317,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             return False
         del self._open[message.offset]
         self._remember(message.message_id, attempts)
+        self._is_hurried = True
         return True
 
     def _remember(self, message_id: MessageId, attempts: int) -> None:
