@@ -18,6 +18,7 @@ from asyncgroup.hooks import DeliveryListeners, Hooks
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_headers
 from asyncgroup.testing.memory_source import FEATURES, MemoryLog, MemoryPlan, MemorySource
+from asyncgroup.workqueue.closing import end_partitions
 from asyncgroup.workqueue.copies import CopyHeaders, due_at, earlier_attempts, is_of_other_group, ordering_key
 from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.delivery_result import AckOutcome
@@ -97,19 +98,8 @@ class MemoryEngine:
         for reader in readers:
             queue.close(reader.work)
         try:
-            async with asyncio.timeout(self._source.close_timeout):
-                for reader in readers:
-                    await reader.wait_idle()
-        except TimeoutError:
-            for reader in readers:
-                queue.lose(reader.work)
-                queue.interrupt_all(reader.work)
-            for reader in readers:
-                await reader.wait_idle()
+            await end_partitions(queue, readers, self._source.close_timeout)
         finally:
-            for reader in readers:
-                queue.remove(reader.work)
-                queue.became_inactive(reader.work.tp)
             self._readers.clear()
 
     async def aclose(self) -> None:

@@ -5,7 +5,8 @@ Where to look, starting at the user's call:
 - User-facing: `work_queue` (WorkQueue), `settings` (each setting once), `sources` (what a queue reads), `delivery`,
   `delivery_result` (what its calls return), `delivery_state`, `modes`, `policies`, `batch_receive`, `interceptors`, `statistics`.
 - `core` is an open queue: it delivers the records that its engine adds, and applies the outcomes. `engine` is the seam: what the
-  core asks of an engine, what an engine asks of the core, and `partition_engine`, what both say of one partition.
+  core asks of an engine, what an engine asks of the core, and `partition_engine`, what both say of one partition. `closing` ends
+  the partitions of engines without rebalances.
 - What is delivered next, without a broker and without waiting: `dispatcher`, over the state of one partition in
   `partition_work`, with `ready_partitions` (in turn, and a share of the turns for retries), `orders` (of each mode), `due_times` (delays),
   `ack_timeouts`, `outcomes` (what the end of a delivery does) and `delivery_reports` (callbacks and hooks).

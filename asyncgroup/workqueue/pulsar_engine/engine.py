@@ -19,6 +19,7 @@ from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.seeking import seek
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.workqueue.closing import end_partitions
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopyFormat, due_at
 from asyncgroup.workqueue.pulsar_engine.copy_writer import PulsarCopyWriter
@@ -123,19 +124,8 @@ class PulsarEngine:
             reader.give_back_failed()
             queue.close(reader.work)
         try:
-            async with asyncio.timeout(self._source.close_timeout):
-                for reader in readers:
-                    await reader.wait_idle()
-        except TimeoutError:
-            for reader in readers:
-                queue.lose(reader.work)
-                queue.interrupt_all(reader.work)
-            for reader in readers:
-                await reader.wait_idle()
+            await end_partitions(queue, readers, self._source.close_timeout)
         finally:
-            for reader in readers:
-                queue.remove(reader.work)
-                queue.became_inactive(reader.work.tp)
             await asyncio.gather(*(reader.consumer.aclose() for reader in readers), return_exceptions=True)
             await self._partitions.aclose()
             self._readers.clear()
