@@ -259,13 +259,13 @@ class PulsarProducer:
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         future: asyncio.Future[MessageId] = self._running_loop().create_future()
-        message, partition = self._accept(given, future)
-        try:
-            if partition.try_send(message, is_awaited=True) is None:
+        message, partition, is_written = self._offer(given, future, is_awaited=True)
+        if is_written is None:
+            try:
                 await partition.send_waiting(message, is_awaited=True)
-        except BaseException as error:
-            _refuse(message, error)
-            raise
+            except BaseException as error:
+                _refuse(message, error)
+                raise
         return await future
 
     def send_nowait(
@@ -287,13 +287,11 @@ class PulsarProducer:
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         future: asyncio.Future[MessageId] = self._running_loop().create_future()
-        message, partition = self._accept(given, future)
-        try:
-            if partition.try_send(message) is None:
-                raise partition.no_room(message)
-        except BaseException as error:
-            _refuse(message, error)
-            raise
+        message, partition, is_written = self._offer(given, future)
+        if is_written is None:
+            full = partition.no_room(message)
+            _refuse(message, full)
+            raise full
         return future
 
     async def enqueue(
@@ -314,15 +312,14 @@ class PulsarProducer:
         InvalidRecordError, ClosedError.
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
-        message, partition = self._accept(given, None)
-        try:
-            is_written = partition.try_send(message)
-            if is_written is None:
+        message, partition, is_written = self._offer(given, None)
+        if is_written is None:
+            try:
                 await partition.send_waiting(message)
-        except BaseException as error:
-            _refuse(message, error)
-            raise
-        if is_written:
+            except BaseException as error:
+                _refuse(message, error)
+                raise
+        elif is_written:
             # a batch was written: receipts are read, and a full write buffer delays the caller
             await asyncio.sleep(0)
             await partition.drain()
@@ -342,10 +339,10 @@ class PulsarProducer:
         if waiting:
             await asyncio.wait(waiting)
 
-    def _accept(
-        self, given: SendArguments, future: asyncio.Future[MessageId] | None
-    ) -> tuple[OutgoingMessage, PartitionProducer]:
-        """Return the message with these arguments, and where it goes."""
+    def _offer(
+        self, given: SendArguments, future: asyncio.Future[MessageId] | None, *, is_awaited: bool = False
+    ) -> tuple[OutgoingMessage, PartitionProducer, bool | None]:
+        """Give the message with these arguments to its partition; return both, and what `try_send` does: None if there is no room."""
         receiver: SendReceiver | None = future
         promise: SendPromise | None = None
         if self._interceptors or self._hooks is not None:
@@ -356,7 +353,8 @@ class PulsarProducer:
         try:
             message = outgoing_message(*given, self._clock, base64_keys=self.config.base64_keys)
             message.receiver = receiver
-            return message, self._partition_of(message, given)
+            partition = self._partition_of(message, given)
+            return message, partition, partition.try_send(message, is_awaited=is_awaited)
         except BaseException as error:
             if promise is not None:
                 promise.refuse(error)
