@@ -115,7 +115,7 @@ class PulsarClient:
         if not isinstance(kind, SubscriptionType):
             raise ConfigError("type", type, "one of " + ", ".join(SUBSCRIPTION_TYPES))
         return PulsarTopicConsumer(
-            lambda: self._inner, topic, subscription, kind, config or PulsarConsumerConfig()
+            lambda: self._inner, topic, subscription, kind, PulsarConsumerConfig.of(config)
         )
 
     async def aclose(self) -> None:

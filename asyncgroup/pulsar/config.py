@@ -60,6 +60,20 @@ class KnownKeys:
         """Return the text that suggests a replacement for an unknown key."""
         raise NotImplementedError
 
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """Return the `config` argument of a constructor, or the defaults for None; raise ConfigError for other types."""
+        if config is None:
+            return cls()
+        if not isinstance(config, cls):
+            allowed = f"a {cls.__name__} or None"
+            if isinstance(config, Mapping):  # it may have a password
+                raise ConfigError(
+                    "config", "[hidden]", f"{allowed}; {cls.__name__}.from_properties(…) reads properties"
+                )
+            raise wrong_type("config", config, allowed)
+        return config
+
 
 @dataclass(frozen=True, kw_only=True)
 class PulsarConfig(KnownKeys):
@@ -175,20 +189,6 @@ class PulsarConfig(KnownKeys):
         from asyncgroup.pulsar.client_properties import read_client_properties
 
         return read_client_properties(cls, properties, keys, tuple(field.name for field in fields(cls)))
-
-    @classmethod
-    def of(cls, config: object) -> Self:
-        """Return the `config` argument of a constructor, or the defaults for None; raise ConfigError for other types."""
-        if config is None:
-            return cls()
-        if not isinstance(config, cls):
-            allowed = f"a {cls.__name__} or None"
-            if isinstance(config, Mapping):  # it may have a password
-                raise ConfigError(
-                    "config", "[hidden]", f"{allowed}; {cls.__name__}.from_properties(…) reads properties"
-                )
-            raise wrong_type("config", config, allowed)
-        return config
 
 
 def _has_certificate(tls: Tls | None) -> bool:

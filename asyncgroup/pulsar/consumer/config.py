@@ -185,7 +185,9 @@ class PulsarConsumerConfig(KnownKeys):
             value = getattr(self, key)
             if not is_allowed(value):
                 hint = timedelta_hint(value, allowed) or (
-                    seconds_hint(value) if is_allowed is DURATION_OR_ZERO[0] else ""
+                    seconds_hint(value)
+                    if is_allowed is DURATION_OR_ZERO[0] and isinstance(value, int | float)
+                    else ""
                 )
                 raise ConfigError(key, value, allowed + hint)
         if isinstance(self.initial_position, MessageId) and self.durable:

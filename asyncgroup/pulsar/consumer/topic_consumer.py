@@ -15,6 +15,7 @@ from math import inf
 from types import TracebackType
 from typing import Self
 
+from asyncgroup.checks import check_count, check_duration_or_zero, wrong_type
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.foreign_names import add_foreign_names
@@ -288,8 +289,15 @@ class PulsarTopicConsumer:
     ) -> list[PulsarMessage]:
         """Return several messages: as soon as there are `max_messages` or `max_bytes`, or `max_wait` seconds after the first.
 
-        None means without limit, but a full queue is returned. Cancelling the call loses no message. Raises as `receive`.
+        None means without limit, but a full queue is returned. Cancelling the call loses no message. Raises as `receive`,
+        and ConfigError.
         """
+        if max_messages is not None:
+            check_count("max_messages", max_messages)
+        if max_bytes is not None:
+            check_count("max_bytes", max_bytes)
+        if max_wait is not None:
+            check_duration_or_zero("max_wait", max_wait)
         most = inf if max_messages is None else max_messages
         most_bytes = inf if max_bytes is None else max_bytes
         while True:
@@ -383,8 +391,14 @@ class PulsarTopicConsumer:
     # --- acknowledgements -----------------------------------------------------------------------------------------------
 
     def _of(self, message: PulsarMessage | MessageId) -> PulsarConsumer:
-        part = self._parts.get(message.partition)
+        try:
+            part = self._parts.get(message.partition)
+        except AttributeError:  # not checked before: that would take time for each message
+            part = None
         if part is None:
+            if not isinstance(message, PulsarMessage | MessageId):
+                raise wrong_type("message", message, "a PulsarMessage or its MessageId")
+            self._check_open()
             shown = message if isinstance(message, PulsarMessage) else str(message)
             raise ConfigError("message", shown, f"one of a partition of {self.topic}")
         return part.consumer
@@ -413,6 +427,8 @@ class PulsarTopicConsumer:
 
         In Exclusive and Failover subscriptions all messages of its partition come again that are not acknowledged, in order.
         """
+        if delay is not None:
+            check_duration_or_zero("delay", delay)
         self._of(message).outcomes.nack(message, delay)
 
     async def flush(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire.checksum import crc32c
 from asyncgroup.pulsar.wire.varint import encode_text, is_encodable
@@ -36,6 +37,8 @@ class TopicName(NamedTuple):
     @staticmethod
     def parse(text: str) -> TopicName:
         """Return the parts of a name in any of its forms. Raises ConfigError."""
+        if not isinstance(text, str):
+            raise wrong_type("topic", text, "a string, the name of one topic")
         return _parse(text)
 
     @property

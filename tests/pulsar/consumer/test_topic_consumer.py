@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.wire.commands import (
     CommandAck,
     CommandCloseConsumer,
@@ -569,6 +571,43 @@ async def test_other_targets_are_refused(broker: Broker) -> None:
                 await consumer.seek(target)  # type: ignore[arg-type]
         with pytest.raises(ConfigError):
             consumer.ack(MessageId(1, 2, 3))
+
+
+async def test_wrong_arguments_are_named(broker: Broker) -> None:
+    broker.add("t", b"a")
+    wrong: Any
+    async with consuming(broker) as consumer:
+        message = await consumer.receive()
+        for wrong in (None, [message], "1:0:-1"):
+            with pytest.raises(ConfigError, match=f"message of type {type(wrong).__name__} is not allowed"):
+                consumer.ack(wrong)
+        for wrong in ("5", -1, timedelta(seconds=5)):
+            with pytest.raises(ConfigError, match=r"delay=.* is not allowed: .*seconds"):
+                consumer.nack(message, delay=wrong)
+        for key, wrong in (("max_messages", 0), ("max_messages", "9"), ("max_bytes", 0), ("max_wait", -1)):
+            with pytest.raises(ConfigError, match=f"{key}={wrong!r} is not allowed"):
+                await consumer.receive_batch(**{key: wrong})
+    with pytest.raises(ConfigError, match="nack_delay='1' is not allowed"):
+        PulsarConsumerConfig(nack_delay="1")  # type: ignore[arg-type]
+
+
+async def test_a_consumer_that_was_not_entered_says_so(broker: Broker) -> None:
+    async with PulsarClient(broker.url) as client:
+        with pytest.raises(ClosedError, match="not open: `async with`"):
+            client.subscribe("t", "s").ack(EARLIEST)
+
+
+async def test_subscribe_names_arguments_of_wrong_types(broker: Broker) -> None:
+    wrong: Any
+    async with PulsarClient(broker.url) as client:
+        for wrong in (["t"], b"t", None):
+            with pytest.raises(ConfigError, match=f"topic of type {type(wrong).__name__} is not allowed"):
+                client.subscribe(wrong, "s")
+            with pytest.raises(ConfigError, match="the name of one topic"):
+                client.producer(wrong)
+        for wrong in (PulsarProducerConfig(), {}):
+            with pytest.raises(ConfigError, match="a PulsarConsumerConfig or None"):
+                client.subscribe("t", "s", config=wrong)
 
 
 # --- the consumer's life ------------------------------------------------------------------------------------------------
