@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncgroup.cli.connection_options import (
@@ -131,6 +132,8 @@ def _taken(found: dict[str, GivenProperty], names: JavaNames, *arguments: str) -
 
 
 def _client_config(found: Mapping[str, GivenProperty]) -> PulsarConfig:
+    from asyncgroup.properties.reader import shown
+    from asyncgroup.properties.suggestions import close_matches
     from asyncgroup.pulsar.client_properties import CLIENT_NAMES
     from asyncgroup.pulsar.config import PulsarConfig
     from asyncgroup.pulsar.consumer.consumer_properties import CONSUMER_NAMES
@@ -138,7 +141,19 @@ def _client_config(found: Mapping[str, GivenProperty]) -> PulsarConfig:
 
     foreign = {*CONSUMER_NAMES.all_names, *PRODUCER_NAMES.all_names} - set(CLIENT_NAMES)
     own = {name: each for name, each in found.items() if not (each.is_shared and name in foreign)}
+    for name, each in own.items():
+        if name not in {*CLIENT_NAMES, *foreign} and (near := close_matches(name, (*CLIENT_NAMES, *foreign))):
+            allowed = f"there is no such key; did you mean {' or '.join(near)}? (given by {each.source})"
+            raise ConfigError(name, shown(name, each.value), allowed)
+    if (params := own.get("authParams")) is not None and params.value.startswith("file:"):
+        _check_file(params)
     return _read(PulsarConfig.from_properties, own).config
+
+
+def _check_file(given: GivenProperty) -> None:
+    """Raise ConfigError for a file that is missing: the client tries again until its timeout, and it is probably a typo."""
+    if not Path(given.value.removeprefix("file:")).is_file():
+        raise ConfigError(given.name, given.value, f"a file that exists (given by {given.source})")
 
 
 def _read(

@@ -187,7 +187,15 @@ def _source(options: argparse.Namespace, hooks: Sequence[object]) -> Source:
         if options.missing_topics is not None:
             parser.error("--missing-topics is for Kafka")
         config, keys = pulsar_source_keys(given)
-        return PulsarSource(service_url, group, options.topics, config=config, hooks=hooks, **keys)
+        return PulsarSource(
+            service_url,
+            group,
+            options.topics,
+            config=config,
+            hooks=hooks,
+            close_timeout=ConsumerConfig.close_timeout,  # a stop takes as long as on Kafka
+            **keys,
+        )
     return GroupSource(
         servers,
         group,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from asyncgroup.checks import wrong_type
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import ConfigError, ConnectError
 from asyncgroup.properties.names import Property
 from asyncgroup.properties.reader import FromProperties, shown
 from asyncgroup.properties.suggestions import close_matches
@@ -288,6 +288,13 @@ def _check_file(key: str, file: str | None) -> None:
         raise ConfigError(name, file, "a file that exists")
 
 
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:  # it is tried again: the file may be replaced now
+        raise ConnectError(f"{file}: {error.strerror}") from error
+
+
 def _token(name: str, params: object) -> TokenAuthentication:
     """Read `token:…`, `file:…` or the token itself (Java's AuthenticationToken)."""
     given: object = params
@@ -296,7 +303,7 @@ def _token(name: str, params: object) -> TokenAuthentication:
     text = read_text(given)
     if text.startswith("file:"):
         file = Path(re.sub(r"^file:(//)?", "", text))
-        return TokenAuthentication(lambda: file.read_text(encoding="utf-8").strip())
+        return TokenAuthentication(lambda: _read_token(file))
     text = text.removeprefix("token:")
     if not text:
         raise ConfigError(name, HIDDEN, "token:… or file:///path of a file with the token")

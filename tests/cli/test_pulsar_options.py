@@ -18,6 +18,7 @@ from asyncgroup.cli.pulsar_options import (
     pulsar_source_keys,
 )
 from asyncgroup.cli.pulsar_reading import PulsarReading
+from asyncgroup.cli.work import CLOSING, _source
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.authentication import BasicAuthentication, TokenAuthentication
 from asyncgroup.pulsar.config import PulsarConfig
@@ -97,6 +98,8 @@ async def test_ways_to_authenticate(tmp_path: Path) -> None:
         (["security.protocol=SSL"], "security.protocol='SSL' is not allowed: there is no such key (given by -X)"),
         (["operationTimeoutMS=1"], "did you mean operationTimeoutMs? (given by -X)"),
         (["operation_timeout=1"], "operation_timeout"),
+        (["compressionTyp=LZ4"], "there is no such key; did you mean compressionType? (given by -X)"),
+        (["authPlugin=token", "authParams=file:/no/file"], "'file:/no/file' is not allowed: a file that exists (given by -X)"),
         (["connectionTimeoutMs=soon"], "connectionTimeoutMs='soon' is not allowed: a whole number (given by -X)"),
         (["connectionTimeoutMs=-1"], "(given by -X)"),
         (["tlsTrustCertsFilePath=/no/such"], "a file that exists (given by -X)"),
@@ -115,6 +118,14 @@ def test_secrets_are_not_in_errors(plugin: str, params: str) -> None:
     with pytest.raises(ConfigError) as error:
         config_of(*x(f"authPlugin={plugin}", f"authParams={params}"))
     assert "s3cret" not in str(error.value)
+
+
+def test_handlers_have_the_same_time_to_end_as_on_kafka() -> None:
+    """As the text at Ctrl-C says."""
+    arguments = ["work", "m:f", "-b", URL, "--group", "g", "--topics", "t"]
+    source = _source(_parser().parse_args(arguments), ())
+    assert source.close_timeout == 30.0  # type: ignore[attr-defined]
+    assert "(30 s)" in CLOSING
 
 
 def given_by(*arguments: str) -> ConnectionOptions:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.errors import ConfigError, ConnectError, UsageError
 from asyncgroup.pulsar.authentication import BasicAuthentication, TlsAuthentication, TokenAuthentication
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
@@ -297,6 +297,9 @@ async def test_a_token_in_a_file_is_read_for_each_use(tmp_path: Path) -> None:
         for token in ("one", "two"):
             file.write_text(f"{token}\n")
             assert await config.authentication.credential() == token.encode()
+        file.unlink()
+        with pytest.raises(ConnectError, match=f"{file}: No such file or directory"):
+            await config.authentication.credential()
 
 
 def test_authentication_by_tls(tmp_path: Path) -> None:

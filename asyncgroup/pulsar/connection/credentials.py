@@ -71,6 +71,9 @@ class ConnectionCredentials:
         except AuthenticationError as error:
             self.is_waiting = False
             raise AuthenticationError(f"{subject}: {error}") from error
+        except ConnectError as error:
+            self.is_waiting = False
+            raise ConnectError(f"{subject}: {error}") from error
         except Exception as error:
             self.is_waiting = False
             text = f"the provider raised {type(error).__name__} (see __cause__; its text may contain the credential)"
