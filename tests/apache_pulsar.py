@@ -83,7 +83,9 @@ class SharedPulsar:
     @pytest.hookimpl(tryfirst=True)  # before xdist reports that this worker has collected its tests
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Download Pulsar before the first test, so that this does not count toward a test's timeout."""
-        used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+        # those of the embedded Pulsar have an `apache_pulsar` of their own
+        items = [item for item in session.items if "pulsar_broker" not in item.path.parts]
+        used = {name for item in items for name in getattr(item, "fixturenames", ())}
         if session.config.option.collectonly or FIXTURES.isdisjoint(used):
             return
         with uncaptured(session.config):

@@ -144,16 +144,17 @@ class ConsumerRequests:
         self.forget(connection, command.consumer_id)
         connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
-    def forget(self, connection: ConnectedClient, consumer_id: int) -> None:
-        """A consumer has left."""
+    def forget(self, connection: ConnectedClient, consumer_id: int, *, comes_back: bool = False) -> None:
+        """A consumer has left. `comes_back`: a subscription that is not durable stays, as when it is moved."""
         found: _Place | None = connection.consumers.pop(consumer_id, None)
         if found is not None:
             found.subscription.remove(found.consumer)
-            found.topic.end_subscription_without_consumers(found.subscription)
+            if not comes_back:
+                found.topic.end_subscription_without_consumers(found.subscription)
 
     def evict(self, connection: ConnectedClient, subscription: TopicSubscription) -> None:
         """Close the consumers of a subscription: it moves, or its topic is unloaded or deleted."""
         for number, place in list(connection.consumers.items()):
             if place.subscription is subscription:
-                self.forget(connection, number)
+                self.forget(connection, number, comes_back=True)
                 connection.send(c.CommandCloseConsumer(consumer_id=number, request_id=_NO_REQUEST))

@@ -19,8 +19,8 @@ class Cursor:
         """`start` is the first entry that is not acknowledged."""
         self._window = AckWindow(start)
         self._unacked: dict[int, int] = {}  # of batches that are acknowledged in part
-        self.version = 0
-        """Changes with each acknowledgement."""
+        self.acked_count = 0
+        """The number of acknowledgements of whole entries."""
 
     def __repr__(self) -> str:
         return f"<Cursor at {self.mark_delete}, {len(self._window.runs)} runs, {len(self._unacked)} batches>"
@@ -55,24 +55,22 @@ class Cursor:
 
     def ack(self, entry: StoredEntry, unacked: int = 0) -> bool:
         """Acknowledge an entry, or its messages that are not in `unacked`. Return whether the whole entry is acknowledged now."""
-        self.version += 1
         left = self.unacked(entry) & unacked
         if left:
             if left != full_set(entry.count):
                 self._unacked[entry.index] = left
             return False
         self._unacked.pop(entry.index, None)
-        self._window.ack(entry.index)
+        self.acked_count += self._window.ack(entry.index)
         return True
 
     def ack_before(self, index: int) -> None:
         """Acknowledge all entries before an index."""
-        self.version += 1
         if index > self._window.base:
+            self.acked_count += sum(each not in self._window for each in range(self._window.base, index))
             self._window.ack_range(self._window.base, index)
             self._unacked = {each: bits for each, bits in self._unacked.items() if each >= index}
 
     def reset(self, index: int) -> None:
         """Continue at an entry. Acknowledged messages of batches stay so, as in Pulsar."""
-        self.version += 1
         self._window = AckWindow(index)

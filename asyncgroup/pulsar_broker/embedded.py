@@ -15,6 +15,7 @@ from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.admin_server import AdminServer
 from asyncgroup.pulsar_broker.namespaces import Namespaces
 from asyncgroup.pulsar_broker.node import PulsarNode
 from asyncgroup.pulsar_broker.server_connection import Traffic
@@ -48,11 +49,14 @@ class EmbeddedPulsar:
         port: int = 0,
         creates_topics: bool = True,
         default_partitions: int = 0,
+        admin: bool = False,
         failover_delay: float = FAILOVER_DELAY,
         history_limit: int = DEFAULT_HISTORY_LIMIT,
         history_bytes: int = DEFAULT_HISTORY_BYTES,
     ) -> None:
-        """`failover_delay`: seconds until the next consumer of a Failover subscription gets messages.
+        """`admin`: whether `admin_url` serves requests of Pulsar's admin API (see `admin_server`), which has no virtual time.
+
+        `failover_delay`: seconds until the next consumer of a Failover subscription gets messages.
 
         `default_partitions` is what a topic gets that is created by its use; 0: none. `history_limit`: exchanges that are kept in
         `history`, `history_bytes`: memory that they may take.
@@ -80,6 +84,7 @@ class EmbeddedPulsar:
         }
         """The brokers, by number."""
         self._owners: dict[TopicName, int] = {}
+        self._admin = AdminServer(self, "127.0.0.1", 0) if admin else None
         self._is_open = False
 
     def __repr__(self) -> str:
@@ -92,6 +97,8 @@ class EmbeddedPulsar:
         self._is_open = True
         for node in self.nodes.values():
             await node.start()
+        if self._admin is not None:
+            await self._admin.start()
         return self
 
     async def __aexit__(
@@ -101,7 +108,10 @@ class EmbeddedPulsar:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        await wait_shielded(asyncio.gather(*(node.stop() for node in self.nodes.values())))
+        stops = [node.stop() for node in self.nodes.values()]
+        if self._admin is not None:
+            stops.append(self._admin.stop())
+        await wait_shielded(asyncio.gather(*stops))
         if kind is None:
             self._injector.check()
 
@@ -109,6 +119,13 @@ class EmbeddedPulsar:
     def service_url(self) -> str:
         """The addresses of all brokers, for clients."""
         return "pulsar://" + ",".join(f"{node.host}:{node.port}" for node in self.nodes.values())
+
+    @property
+    def admin_url(self) -> str:
+        """The address of the admin API. Raises UsageError without one."""
+        if self._admin is None:
+            raise UsageError("this EmbeddedPulsar has no admin API: EmbeddedPulsar(admin=True)")
+        return self._admin.url
 
     # --- topics -----------------------------------------------------------------------------------------------------------
 
@@ -137,6 +154,16 @@ class EmbeddedPulsar:
                 node.unload(name)
             if to is not None:
                 self._owners[name] = to
+
+    def close_consumers(self, subscription: TopicSubscription) -> None:
+        """Close the consumers of a subscription; they come back."""
+        for node in self.nodes.values():
+            node.close_consumers(subscription)
+
+    def set_deduplication(self, *, enabled: bool) -> None:
+        """Whether topics drop messages whose sequence ids of their producer are stored (`brokerDeduplicationEnabled`)."""
+        for node in self.nodes.values():
+            node.deduplicates = enabled
 
     def terminate(self, topic: str) -> None:
         """Let a topic accept no message any more."""

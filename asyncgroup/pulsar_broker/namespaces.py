@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from itertools import count as counter
 
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -27,7 +27,7 @@ class Namespaces:
         self.on_change: list[Callable[[], None]] = []
         """Called when a topic was created or deleted."""
         self._partitions: dict[TopicName, int] = {}
-        self._ledger_ids = count(1)
+        self._ledger_ids = counter(1)
         self._timing = timing
 
     def __repr__(self) -> str:
@@ -97,6 +97,12 @@ class Namespaces:
             found = self._add(name)
             self._changed()
         return found
+
+    def parts_of(self, name: TopicName) -> list[BrokerTopic]:
+        """Return a topic without partitions, or all partitions of one. Raises ServerFailure."""
+        count = self.partitions_of(name, creates=False)
+        names = [name.of_partition(number) for number in range(count)] if count else [name]
+        return [self.topic(each, creates=False) for each in names]
 
     def of_namespace(self, namespace: str) -> list[str]:
         """Return the names of all topics and partitions of a namespace."""

@@ -65,6 +65,12 @@ class TopicSubscription:
         return found.active if isinstance(found, SingleActiveDispatcher) else None
 
     @property
+    def read_to(self) -> int:
+        """The next entry to push."""
+        found = self._dispatcher
+        return self.cursor.next_unacked(self._log.first) if found is None else found.read_to
+
+    @property
     def backlog(self) -> int:
         """The number of entries that are not acknowledged."""
         return sum(not self.cursor.is_acked(entry.index) for entry in self._log)

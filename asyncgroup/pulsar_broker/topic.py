@@ -27,6 +27,8 @@ class BrokerTopic:
         self.subscriptions: dict[str, TopicSubscription] = {}
         self.producers = TopicProducers()
         self.is_terminated = False
+        self.message_count = 0
+        """Messages that were stored."""
         self._timing = timing
 
     def __repr__(self) -> str:
@@ -46,6 +48,7 @@ class BrokerTopic:
         if self.is_terminated:
             raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, "Topic was already terminated")
         entry = self.log.append(metadata, payload)
+        self.message_count += entry.count
         for subscription in self.subscriptions.values():
             subscription.dispatch()
         return entry

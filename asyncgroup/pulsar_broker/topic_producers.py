@@ -53,29 +53,26 @@ class TopicProducers:
     def add(self, producer: ConnectedProducer, on_ready: Callable[[], None]) -> bool:
         """Add a producer. Return whether it may send now; otherwise `on_ready` is called when it may. Raises ServerFailure."""
         self._check_name(producer)
-        given = producer.command.topic_epoch
-        if given is not None and self.epoch is not None and given < self.epoch:
-            raise ServerFailure(
-                ServerError.PRODUCER_FENCED,
-                f"Topic has a newer epoch: {self.epoch}, and the producer's is {given}",
-            )
         match producer.mode:
             case ProducerAccessMode.SHARED:
                 if self._exclusive is not None:
                     raise ServerFailure(
                         ServerError.PRODUCER_BUSY,
-                        "Topic has an existing exclusive producer: " + self._exclusive.name,
+                        f"Topic has an existing exclusive producer: {self._exclusive.name}",
                     )
             case ProducerAccessMode.EXCLUSIVE:
                 if self._by_name:
                     raise ServerFailure(ServerError.PRODUCER_FENCED, "Topic has existing producers")
+                self._check_epoch(producer)
                 self._take(producer)
             case ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
                 if self._by_name:
                     self._waiting.append((producer, on_ready))
                     return False
+                self._check_epoch(producer)
                 self._take(producer)
             case ProducerAccessMode.EXCLUSIVE_WITH_FENCING:
+                self._check_epoch(producer)
                 for each in list(self._by_name.values()):
                     self.remove(each, starts_next=False)
                     each.fence()
@@ -83,6 +80,14 @@ class TopicProducers:
         self._by_name[producer.name] = producer
         producer.is_ready = True
         return True
+
+    def _check_epoch(self, producer: ConnectedProducer) -> None:
+        given = producer.command.topic_epoch
+        if given is not None and self.epoch is not None and given < self.epoch:
+            raise ServerFailure(
+                ServerError.PRODUCER_FENCED,
+                f"Topic has a newer epoch: {self.epoch}, and the producer's is {given}",
+            )
 
     def _check_name(self, producer: ConnectedProducer) -> None:
         other = self._by_name.get(producer.name)
@@ -101,14 +106,10 @@ class TopicProducers:
 
     def _take(self, producer: ConnectedProducer) -> None:
         self._exclusive = producer
-        given = producer.command.topic_epoch
-        self.epoch = (
-            given
-            if given is not None and given == self.epoch
-            else (self.epoch or 0) + 1
-            if self.epoch is not None
-            else 0
-        )
+        if self.epoch is None:
+            self.epoch = 0
+        elif producer.command.topic_epoch != self.epoch:  # else it comes back
+            self.epoch += 1
 
     def remove(self, producer: ConnectedProducer, *, starts_next: bool = True) -> None:
         """A producer has left; one that waits has its turn if the topic has no other."""

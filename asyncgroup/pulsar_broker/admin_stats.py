@@ -1,0 +1,104 @@
+"""The statistics of the admin API: those fields of Pulsar's that tests of clients read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from asyncgroup.pulsar.wire.enums import SubType
+from asyncgroup.pulsar_broker.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+
+__all__ = ["internal_stats", "partitioned_stats", "topic_stats"]
+
+_TYPES = {
+    SubType.EXCLUSIVE: "Exclusive",
+    SubType.SHARED: "Shared",
+    SubType.FAILOVER: "Failover",
+    SubType.KEY_SHARED: "Key_Shared",
+    None: "None",
+}
+
+
+def topic_stats(topic: BrokerTopic) -> dict[str, Any]:
+    """Return `…/stats`."""
+    return {
+        "msgInCounter": topic.message_count,
+        "publishers": [
+            {
+                "producerName": each.name,
+                "producerId": each.command.producer_id,
+                "metadata": dict(each.command.metadata),
+            }
+            for each in topic.producers
+        ],
+        "subscriptions": {name: _subscription(each) for name, each in topic.subscriptions.items()},
+    }
+
+
+def _subscription(subscription: TopicSubscription) -> dict[str, Any]:
+    active = subscription.active
+    return {
+        "msgBacklog": subscription.backlog,
+        "type": _TYPES[subscription.kind if subscription.consumers else None],
+        "isDurable": subscription.is_durable,
+        "activeConsumerName": None if active is None else active.name,
+        "unackedMessages": sum(each.unacked for each in subscription.consumers),
+        "consumers": [
+            {
+                "consumerName": each.name,
+                "availablePermits": each.permits,
+                "unackedMessages": each.unacked,
+                "blockedConsumerOnUnackedMsgs": each.is_blocked,
+                "metadata": dict(each.command.metadata),
+            }
+            for each in subscription.consumers
+        ],
+    }
+
+
+def partitioned_stats(parts: Sequence[BrokerTopic]) -> dict[str, Any]:
+    """Return `…/partitioned-stats`: the sums, and the statistics of each partition by its name."""
+    found = {str(topic.name): topic_stats(topic) for topic in parts}
+    backlog: Counter[str] = Counter()
+    consumers: dict[str, list[Any]] = {}
+    for stats in found.values():
+        for name, each in stats["subscriptions"].items():
+            backlog[name] += each["msgBacklog"]
+            consumers.setdefault(name, []).extend(each["consumers"])
+    return {
+        "msgInCounter": sum(stats["msgInCounter"] for stats in found.values()),
+        "publishers": [each for stats in found.values() for each in stats["publishers"]],
+        "subscriptions": {
+            name: {"msgBacklog": backlog[name], "consumers": consumers[name]} for name in consumers
+        },
+        "metadata": {"partitions": len(parts)},
+        "partitions": found,
+    }
+
+
+def internal_stats(topic: BrokerTopic) -> dict[str, Any]:
+    """Return `…/internalStats`: the positions of the cursors."""
+    log = topic.log
+    return {
+        "numberOfEntries": len(log),
+        "totalSize": sum(len(entry.payload) for entry in log),
+        "lastConfirmedEntry": _position(topic, log.end - 1),
+        "cursors": {
+            name: {
+                "markDeletePosition": _position(topic, each.cursor.mark_delete),
+                "readPosition": _position(topic, each.read_to),
+                "messagesConsumedCounter": each.cursor.acked_count,
+            }
+            for name, each in topic.subscriptions.items()
+        },
+    }
+
+
+def _position(topic: BrokerTopic, index: int) -> str:
+    if index < topic.log.first:
+        ledger, entry = topic.log.position_of(topic.log.first)
+        return f"{ledger}:{entry - 1}"
+    ledger, entry = topic.log.position_of(index)
+    return f"{ledger}:{entry}"
