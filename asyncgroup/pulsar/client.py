@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import fields
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
+from asyncgroup.named_arguments import NO_ARGUMENT, NamedArguments
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
@@ -22,7 +25,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 __all__ = ["ClientCore", "PulsarClient"]
 
 
-class PulsarClient:
+class PulsarClient(NamedArguments):
     """A client of a Pulsar cluster, an async context manager.
 
         async with PulsarClient("pulsar://localhost:6650") as client:
@@ -48,6 +51,19 @@ class PulsarClient:
         """The hooks of all that uses this client."""
         self._core: ClientCore | None = None
         self._is_closed = False
+
+    @classmethod
+    def _argument_hint(cls, key: str, value: object, known: tuple[str, ...]) -> str:  # noqa: ARG003
+        # imported here, because its tables of names are needed only for an error
+        from asyncgroup.pulsar.client_properties import suggest_client_key
+
+        keys = tuple(each.name for each in fields(PulsarConfig))
+        if key in keys:
+            return (
+                f"{NO_ARGUMENT}; it is a key of the configuration: PulsarClient(url, PulsarConfig({key}=…))"
+            )
+        found = suggest_client_key(key, keys).partition("; ")[2]
+        return f"{NO_ARGUMENT}; of PulsarConfig: {found}" if found else NO_ARGUMENT
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "not open" if self._core is None else "open"
@@ -123,3 +139,28 @@ class PulsarClient:
         self._is_closed = True
         if self._core is not None:
             await self._core.aclose()
+
+
+_READER: Final = "client.subscribe(topic, subscription, config=PulsarConsumerConfig(durable=False))"
+_PRODUCER: Final = "async with client.producer(topic, config) as producer"
+_CONSUMER: Final = "async with client.subscribe(topic, subscription, type=…, config=…) as consumer"
+_PARTITIONS: Final = "await client.partitions(topic), their number"
+_CLOSE: Final = "await client.aclose(), or the end of `async with`"
+
+add_foreign_names(
+    PulsarClient,
+    {
+        "create_producer": _PRODUCER,
+        "new_producer": _PRODUCER,
+        "new_consumer": _CONSUMER,
+        "create_reader": _READER,
+        "new_reader": _READER,
+        "create_table_view": _READER,
+        "new_table_view": _READER,
+        "get_topic_partitions": _PARTITIONS,
+        "get_partitions_for_topic": _PARTITIONS,
+        "close": _CLOSE,
+        "close_async": _CLOSE,
+        "shutdown": _CLOSE,
+    },
+)

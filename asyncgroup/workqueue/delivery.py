@@ -183,7 +183,11 @@ class Delivery:
 
     def __repr__(self) -> str:
         record = self.record
+        # a message of Pulsar is found by its id; its offset is a number that the queue gives
+        message_id = getattr(record, "message_id", None)
         at = f"{record.topic}-{record.partition}@{record.offset}"
+        if message_id is not None:
+            at = f"{record.topic}@{message_id}"
         return f"<Delivery {at}, attempt {self.attempt}: {self.state.value}>"
 
     @property

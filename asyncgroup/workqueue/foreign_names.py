@@ -26,6 +26,8 @@ _NO_ENCRYPTION: Final = "values are not encrypted end to end; decrypt in decode=
 _CONFIG: Final = "a key of the group's configuration: config=ConsumerConfig({})"
 _DECODE: Final = "decode=…, a function of a record; its result is delivery.decoded"
 
+_SOURCE: Final = "on Pulsar of its source: WorkQueue(PulsarSource(url, group, topics, {}=…))"
+
 ARGUMENTS: Final[Mapping[str, str]] = {
     "bootstrap": "the first argument",
     "servers": "the first argument",
@@ -105,6 +107,12 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "consumer": "config=ConsumerConfig(…)",
     "producer": "producer_config=ProducerConfig(…), for retry and dead letter topics",
     "invalidoffsetmetadatapolicy": "metadata of other programs is ignored with a warning",
+    # arguments of a PulsarSource
+    "keyranges": f"queue.consumer(name, key_ranges=…), {_SOURCE.format('key_ranges')}",
+    "durable": _SOURCE.format("durable"),
+    "indexacks": _SOURCE.format("index_acks"),
+    "deadlettersubscription": _SOURCE.format("dead_letter_subscription"),
+    "closetimeout": f"{_CONFIG.format('close_timeout=…')}, {_SOURCE.format('close_timeout')}",
 }
 """Arguments of a WorkQueue and of its policies."""
 
@@ -135,11 +143,11 @@ DELIVERY: Final[Mapping[str, str]] = {
     "has_key": "delivery.key is not None",
     "partition_key": "delivery.key",
     "get_ordering_key": "delivery.ordering_key",
-    "properties": "delivery.headers, pairs of a name and bytes",
-    "get_properties": "delivery.headers, pairs of a name and bytes",
+    "properties": "delivery.headers, pairs of a name and bytes; on Pulsar delivery.record.properties",
+    "get_properties": "delivery.headers, pairs of a name and bytes; on Pulsar delivery.record.properties",
     "get_property": "dict(delivery.headers)[name]",
-    "message_id": "topic, partition and offset of delivery.record",
-    "get_message_id": "topic, partition and offset of delivery.record",
+    "message_id": "topic, partition and offset of delivery.record; on Pulsar delivery.record.message_id",
+    "get_message_id": "topic, partition and offset of delivery.record; on Pulsar delivery.record.message_id",
     "topic": "delivery.record.topic",
     "topic_name": "delivery.record.topic",
     "get_topic_name": "delivery.record.topic",

@@ -44,6 +44,31 @@ async def test_it_is_entered_once() -> None:
     await client.aclose()
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("operation_timeout", "it is a key of the configuration: PulsarClient(url, PulsarConfig(operation_timeout=…))"),
+        ("operation_timeout_seconds", "of PulsarConfig: did you mean operation_timeout?"),
+        ("io_threads", "leave it out: the client runs on the event loop of its caller"),
+        ("colour", "there is no such argument"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_settings_elsewhere(key: str, text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        PulsarClient("pulsar://a", **{key: 1})  # type: ignore[arg-type]  # any name
+    assert str(error.value).endswith(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["create_producer", "newProducer", "create_reader", "get_topic_partitions", "close"]
+)
+def test_methods_of_other_clients_are_named(name: str) -> None:
+    client = PulsarClient("pulsar://a")
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; here it is: .*client\\."):
+        getattr(client, name)
+    assert name not in dir(client)
+
+
 async def test_a_client_that_was_closed_before_it_was_entered() -> None:
     client = PulsarClient("pulsar://a")
     await client.aclose()

@@ -43,6 +43,11 @@ def delivery() -> Delivery:
         ({"ordering": "KEY"}, r"mode=Mode\.KEY_SHARED for KEY"),
         ({"session_timeout": 10}, r"config=ConsumerConfig\(session_timeout=…\)"),
         ({"ack_timout": 10}, r"did you mean ack_timeout\?"),
+        ({"durable": False}, r"on Pulsar of its source: WorkQueue\(PulsarSource\(.*durable=…\)\)"),
+        (
+            {"close_timeout": 60},
+            r"config=ConsumerConfig\(close_timeout=…\), on Pulsar of its source: .*close_timeout=…",
+        ),
         ({"colour": "red"}, "colour='red' is not allowed: there is no such argument$"),
     ],
 )
@@ -125,6 +130,7 @@ def test_a_method_of_another_consumer(name: str, words: str) -> None:
     [
         ("data", "'Delivery' object has no attribute 'data'; here it is: delivery.value, bytes"),
         ("message_id", r"topic, partition and offset of delivery\.record"),
+        ("message_id", r"on Pulsar delivery\.record\.message_id"),
         ("acknowledge", r"await delivery\.ack\(\)"),
         ("getSingleConsumerRecord", r"delivery\.record"),
         ("get_single_consumer_record", r"delivery\.record"),

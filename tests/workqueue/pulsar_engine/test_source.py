@@ -10,8 +10,11 @@ from asyncgroup import WorkQueue
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.policies import DeadLetter, RetryTopic
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
+from tests.pulsar.consumer.support import single
 
 URL = "pulsar://localhost:6650"
 
@@ -93,3 +96,10 @@ def test_key_ranges_are_of_key_shared() -> None:
 def test_copies_go_to_other_topics() -> None:
     with pytest.raises(ConfigError, match="another topic than those that the queue reads"):
         WorkQueue(URL, "billing", "orders", dead_letter=DeadLetter(3, topic="public/default/orders"))
+
+
+def test_a_delivery_shows_the_id_of_its_message() -> None:
+    """With which `dlq show` and Pulsar's tools find it; the offset is a number of this process."""
+    message = PulsarMessage("persistent://a/b/orders", single(4), 0)
+    delivery = Delivery(message, 1, None, None, None)  # type: ignore[arg-type]
+    assert repr(delivery) == f"<Delivery persistent://a/b/orders@{message.message_id}, attempt 1: acquired>"
