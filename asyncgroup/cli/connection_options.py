@@ -197,6 +197,9 @@ def _servers(text: str) -> str:
 
 def _servers_or_url(text: str) -> str:
     if not text.startswith(_PULSAR):
+        if ":/" in text and "@" not in text:  # a URL that is misspelt, without a password
+            allowed = "host:port of Kafka, several separated by commas, or pulsar://host:port or pulsar+ssl://host:port"
+            raise ConfigError("bootstrap_servers", text, allowed)
         return _servers(text)
     _check_service_url(text)
     return text

@@ -235,6 +235,16 @@ def test_what_pulsar_does_not_have_is_a_usage_error(arguments: list[str], text: 
     assert err.splitlines()[-1].startswith("asyncgroup ")
 
 
+@pytest.mark.parametrize("url", ["pulsr://a:6650", "pulsar:/a:6650", "PULSAR://a", "http://a:8080"])
+def test_a_misspelt_url_gets_both_forms(url: str, capsys: Output) -> None:
+    with pytest.raises(SystemExit):
+        main(["consume", "-b", url, "-t", "orders"])
+    assert capsys.readouterr().err.endswith(
+        f"bootstrap_servers={url!r} is not allowed: host:port of Kafka, several separated by commas, "
+        "or pulsar://host:port or pulsar+ssl://host:port\n"
+    )
+
+
 def test_names_of_pulsars_topics_are_not_for_kafka(capsys: Output) -> None:
     for command in (["consume"], ["produce"]):
         assert main([*command, "-b", "127.0.0.1:1", "-t", "persistent://a/b/c"]) == 1
