@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from types import TracebackType
@@ -23,6 +24,9 @@ from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["ClientCore", "PulsarClient"]
+
+
+_NAMESPACE: Final = re.compile("[^/]+/[^/]+")
 
 
 class PulsarClient(NamedArguments):
@@ -101,7 +105,9 @@ class PulsarClient(NamedArguments):
         return await self._inner.lookup.partitions_of(TopicName.parse(topic), create=False)
 
     async def topics(self, namespace: str = "public/default") -> list[str]:
-        """Return the names of the persistent topics in `tenant/namespace`, sorted; each partition is a topic."""
+        """Return the names of the persistent topics in `tenant/namespace`, sorted; each partition is a topic. Raises ConfigError."""
+        if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+            raise ConfigError("namespace", namespace, "tenant/namespace, such as public/default")
         answer = await self._inner.lookup.topics_of(namespace)
         return sorted(answer.topics)
 

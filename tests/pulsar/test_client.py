@@ -12,6 +12,7 @@ from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.security import Tls
 from asyncgroup.testing import Network
 from tests.pulsar.scripted import ScriptedPulsar, late, no_answer, refuse
@@ -67,6 +68,22 @@ def test_methods_of_other_clients_are_named(name: str) -> None:
     with pytest.raises(AttributeError, match=f"no attribute '{name}'; here it is: .*client\\."):
         getattr(client, name)
     assert name not in dir(client)
+
+
+@pytest.mark.parametrize("namespace", ["public", "persistent://public/default", "a/b/c", "", None])
+async def test_names_that_no_namespace_has(pulsar: ScriptedPulsar, namespace: Any) -> None:
+    async with PulsarClient(pulsar.url) as client:
+        with pytest.raises(ConfigError, match=r"namespace=.* is not allowed: tenant/namespace"):
+            await client.topics(namespace)
+    assert pulsar.received == []
+
+
+@pytest.mark.parametrize("name", ["earliest", "latest", "serialize", "deserialize", "toByteArray"])
+def test_names_of_other_message_ids(name: str) -> None:
+    for each in (MessageId, MessageId(1, 2)):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; here it is: "):
+            getattr(each, name)
+    assert name not in dir(MessageId(1, 2))
 
 
 async def test_a_client_that_was_closed_before_it_was_entered() -> None:

@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple, Self
 
 from asyncgroup.errors import ConfigError, DecodeError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.commands import MessageIdData
 
 __all__ = ["EARLIEST", "LATEST", "BatchMessageId", "ChunkMessageId", "MessageId"]
@@ -142,6 +143,20 @@ EARLIEST: Final = MessageId(-1, -1)
 
 LATEST: Final = MessageId(_SIGN - 1, _SIGN - 1)
 """After the last message of a topic."""
+
+add_foreign_names(
+    MessageId,
+    {
+        "earliest": "EARLIEST of asyncgroup.pulsar",
+        "latest": "LATEST of asyncgroup.pulsar",
+        "serialize": "bytes(message_id)",
+        "to_byte_array": "bytes(message_id)",
+        "deserialize": "MessageId.from_bytes(data)",
+        "from_byte_array": "MessageId.from_bytes(data)",
+        "get_ledger_id": "message_id.ledger_id",
+        "get_entry_id": "message_id.entry_id",
+    },
+)
 
 
 def _signed(value: int) -> int:
