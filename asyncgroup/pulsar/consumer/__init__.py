@@ -1,7 +1,7 @@
 """Consumers of Pulsar topics, as `config` configures them; `consumer_properties` has the names of Java, `foreign_names`
 what methods and settings of other clients are called here.
 
-- `topic_consumer`: what a program uses, with a `pulsar_consumer` for each partition, and its `listener`.
+- `topic_consumer`: what a program uses; `consumer_partitions`: a `pulsar_consumer` for each partition, and its `listener`.
   `message_outcomes` acknowledges its messages, or has them delivered again; `consumer_parts` has what both share.
 - `registration` keeps it at its broker, with the request that `subscribing` makes; `seeking` moves the subscription, `backlog` finds its end.
 - `receiver_queue` has what has arrived; `permits`: how many messages the broker may push.

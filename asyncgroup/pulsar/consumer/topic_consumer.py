@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from math import inf
 from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_count, check_duration_or_zero, wrong_type
-from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
-from asyncgroup.escaping import escaping_logger, printable
+from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.escaping import printable
 from asyncgroup.foreign_names import add_foreign_names
-from asyncgroup.lifecycle import BackgroundTasks, copy_error, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.consumer_partitions import ConsumedPartition, ConsumerPartitions
 from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
-from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.seeking import seek
@@ -32,37 +31,6 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar.wire.varint import is_encodable
 
 __all__ = ["PulsarTopicConsumer"]
-
-_log = escaping_logger("asyncgroup.pulsar")
-
-
-class _Part(PulsarConsumerListener):
-    """The consumer of one partition, and whether it is queued for its messages."""
-
-    def __init__(self, parent: PulsarTopicConsumer) -> None:
-        self._parent = parent
-        self.is_ready = False
-        self.is_attached = False
-        """Whether it was registered once; until then it is the caller of `_add` that gets its failure."""
-        self.consumer: PulsarConsumer
-
-    def on_attached(self) -> None:
-        self.is_attached = True
-
-    def on_messages(self) -> None:
-        self._parent._on_messages(self)
-
-    def on_error(self, error: Exception) -> None:
-        failure = self.consumer.ack_failure
-        if error is self.consumer.history.error or (failure is not None and error is failure.error):
-            return  # the first of these is logged by the consumer of the partition
-        text = str(error)
-        named = text.startswith(self.consumer.name)
-        _log.warning("%s%s", "" if named else f"{self.consumer.name}: ", text)
-
-    def on_failed(self, error: Exception) -> None:
-        if self.is_attached:
-            self._parent._on_failed(error)
 
 
 class PulsarTopicConsumer:
@@ -95,8 +63,11 @@ class PulsarTopicConsumer:
         self.kind = kind
         self.config = config
         self.name = f"consumer of {self.topic} in {subscription}"
-        self._parts: dict[int, _Part] = {}
-        self._ready: deque[_Part] = deque()  # those with messages, in the order of their turns
+        self._partitions = ConsumerPartitions(
+            self.topic, subscription, kind, config, self._on_messages, self._on_failed
+        )
+        self._parts = self._partitions.by_number
+        self._ready: deque[ConsumedPartition] = deque()  # those with messages, in the order of their turns
         self._changed = asyncio.Event()
         self._waiting = 0
         self._failure: Exception | None = None
@@ -121,14 +92,13 @@ class PulsarTopicConsumer:
         self._loop = core.loop
         await self._tasks.start()
         try:
-            count = await core.lookup.partitions_of(self.topic)
-            await self._add(core, self._topics(count), self.config)
+            count = await self._partitions.open(core)
         except BaseException:
             await self.aclose()
             raise
         self._is_open = True
         if count and core.config.partitions_update_interval:
-            self._tasks.spawn(self._watch_partitions, core)
+            self._tasks.spawn(self._partitions.watch, core, self.name)
         core.hooks.emit("on_open", self)
         return self
 
@@ -138,62 +108,6 @@ class PulsarTopicConsumer:
         """Send the last acknowledgements, and leave."""
         await self.aclose()
 
-    def _topics(self, count: int) -> list[TopicName]:
-        """Return the topics of the partitions that have no consumer yet."""
-        if not count:
-            return [self.topic]
-        return [self.topic.of_partition(number) for number in range(count) if number not in self._parts]
-
-    async def _add(self, core: ClientCore, topics: list[TopicName], config: PulsarConsumerConfig) -> None:
-        size, max_bytes = self._share(len(self._parts) + len(topics))
-        for part in self._parts.values():
-            part.consumer.set_limits(size, max_bytes)
-        for topic in topics:
-            part = _Part(self)
-            part.consumer = PulsarConsumer(
-                core,
-                topic,
-                self.subscription,
-                self.kind,
-                config,
-                part,
-                queue_size=size,
-            )
-            part.consumer.set_limits(size, max_bytes)
-            self._parts[topic.partition] = part
-            part.consumer.set_waiting(self._waiting)
-            part.consumer.start()
-        try:
-            for topic in topics:
-                await self._parts[topic.partition].consumer.wait_attached()
-        except BaseException:
-            failed = [self._parts.pop(topic.partition) for topic in topics if self._is_failed(topic)]
-            await wait_shielded(asyncio.gather(*(part.consumer.aclose() for part in failed)))
-            raise
-
-    def _share(self, partitions: int) -> tuple[int, int | None]:
-        """Return the messages and bytes that each partition may queue, of this number."""
-        config = self.config
-        size = min(config.receiver_queue_size, config.max_total_receiver_queue_size // partitions)
-        max_bytes = config.receiver_queue_bytes
-        least = min(1, config.receiver_queue_size)
-        return max(size, least), None if max_bytes is None else max(1, max_bytes // partitions)
-
-    def _is_failed(self, topic: TopicName) -> bool:
-        return not self._parts[topic.partition].is_attached
-
-    async def _watch_partitions(self, core: ClientCore) -> None:
-        """Subscribe to partitions that are added to the topic, from their first message on."""
-        config = replace(self.config, initial_position="earliest")
-        while True:
-            await asyncio.sleep(core.config.partitions_update_interval)
-            try:
-                count = await core.lookup.partitions_of(self.topic, create=False)
-                if topics := self._topics(count):
-                    await self._add(core, topics, config)
-            except AsyncGroupError as error:
-                _log.warning("%s: no consumer of new partitions, it is tried again: %s", self.name, error)
-
     async def aclose(self) -> None:
         """Send the last acknowledgements, and leave. Safe to call twice."""
         self._is_closed = True
@@ -201,8 +115,7 @@ class PulsarTopicConsumer:
         try:
             await self._tasks.stop()
         finally:
-            closes = [part.consumer.aclose() for part in self._parts.values()]
-            await wait_shielded(asyncio.gather(*closes))
+            await self._partitions.aclose()
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close. `force`: also if it has other consumers.
@@ -210,10 +123,9 @@ class PulsarTopicConsumer:
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        for part in list(
-            self._parts.values()
-        ):  # one that is refused goes on, and so does the search for new partitions
-            await part.consumer.unsubscribe(force=force)
+        # after a refusal the consumer goes on, and so does the search for new partitions
+        for consumer in self._partitions:
+            await consumer.unsubscribe(force=force)
         await self.aclose()
 
     def _check_open(self) -> None:
@@ -238,7 +150,7 @@ class PulsarTopicConsumer:
 
     # --- messages -------------------------------------------------------------------------------------------------------
 
-    def _on_messages(self, part: _Part) -> None:
+    def _on_messages(self, part: ConsumedPartition) -> None:
         if not part.is_ready:
             part.is_ready = True
             self._ready.append(part)
@@ -252,7 +164,7 @@ class PulsarTopicConsumer:
     @property
     def partitions(self) -> Iterable[PulsarConsumer]:
         """The consumers of the partitions."""
-        return [self._parts[number].consumer for number in sorted(self._parts)]
+        return list(self._partitions)
 
     @property
     def is_at_end(self) -> bool:
@@ -341,8 +253,7 @@ class PulsarTopicConsumer:
     def _ask(self, change: int) -> None:
         self._waiting += change
         if not self.config.receiver_queue_size:
-            for part in self._parts.values():
-                part.consumer.set_waiting(self._waiting)
+            self._partitions.ask(self._waiting)
 
     def _take_one(self) -> PulsarMessage | None:
         """Remove and return a message of the partition whose turn it is; None if there is none."""

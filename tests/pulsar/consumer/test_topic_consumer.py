@@ -681,12 +681,12 @@ async def test_partitions_share_the_limits_of_the_queue_also_new_ones(broker: Br
             for _ in range(100):
                 broker.add(f"t-partition-{number}", b"x" * 10)
         await asyncio.sleep(1)
-        before = [part.consumer.permits.size for part in consumer._parts.values()]
+        before = [part.permits.size for part in consumer.partitions]
         assert before == [30, 30]
         assert consumer.queued * 10 <= 200 + 2 * 10
         broker.partitions["t"] = 4
         await asyncio.sleep(61)
-        assert [part.consumer.permits.size for part in consumer._parts.values()] == [15] * 4
+        assert [part.permits.size for part in consumer.partitions] == [15] * 4
         for number in (2, 3):
             for _ in range(100):
                 broker.add(f"t-partition-{number}", b"x" * 10)
