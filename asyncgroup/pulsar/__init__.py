@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncgroup.pulsar.config import PulsarConfig
     from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
     from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+    from asyncgroup.pulsar.consumer.reader import PulsarReader
     from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
     from asyncgroup.pulsar.errors import PulsarServerError
     from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -51,6 +52,7 @@ __all__ = [
     "PulsarProducer",
     "PulsarProducerConfig",
     "PulsarProducerRecord",
+    "PulsarReader",
     "PulsarServerError",
     "PulsarTopicConsumer",
     "SubscriptionType",
@@ -64,6 +66,7 @@ _NAMES = {
     "config": ["PulsarConfig"],
     "consumer.config": ["PulsarConsumerConfig", "SubscriptionType"],
     "consumer.pulsar_message": ["PulsarMessage"],
+    "consumer.reader": ["PulsarReader"],
     "consumer.topic_consumer": ["PulsarTopicConsumer"],
     "errors": ["PulsarServerError"],
     "producer.config": ["PulsarProducerConfig"],

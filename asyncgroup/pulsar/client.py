@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable
 from dataclasses import fields
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,12 +16,14 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.named_arguments import NO_ARGUMENT, NamedArguments
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.reader import PulsarReader
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.interceptors import PulsarInterceptor
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.service_url import ServiceUrl
+from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["ClientCore", "PulsarClient"]
@@ -140,6 +143,23 @@ class PulsarClient(NamedArguments):
             lambda: self._inner, topic, subscription, kind, PulsarConsumerConfig.of(config)
         )
 
+    def reader(
+        self,
+        topic: str,
+        start: str | MessageId | datetime = "latest",
+        *,
+        inclusive: bool = False,
+        config: PulsarConsumerConfig | None = None,
+    ) -> PulsarReader:
+        """Return a reader of a topic, to be entered with `async with`: it has no subscription that stays.
+
+        `start` is `earliest`, `latest`, a time of publication (a datetime with a time zone), or a MessageId of a topic without
+        partitions, which is read itself if `inclusive`. Raises ConfigError.
+        """
+        return PulsarReader(
+            lambda: self._inner, topic, start, PulsarConsumerConfig.of(config), inclusive=inclusive
+        )
+
     async def aclose(self) -> None:
         """Close all connections. Safe to call twice; runs to its end even if the caller is cancelled."""
         self._is_closed = True
@@ -147,7 +167,7 @@ class PulsarClient(NamedArguments):
             await self._core.aclose()
 
 
-_READER: Final = "client.subscribe(topic, subscription, config=PulsarConsumerConfig(durable=False))"
+_READER: Final = "async with client.reader(topic, start) as reader"
 _PRODUCER: Final = "async with client.producer(topic, config) as producer"
 _CONSUMER: Final = "async with client.subscribe(topic, subscription, type=…, config=…) as consumer"
 _PARTITIONS: Final = "await client.partitions(topic), their number"

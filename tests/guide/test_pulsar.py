@@ -90,6 +90,17 @@ async def test_messages_are_produced_and_consumed(apache_pulsar: RunningPulsar) 
 
 
 @pytest.mark.real
+async def test_the_reader(apache_pulsar: RunningPulsar) -> None:
+    topic = new_topic()
+    async with producing(apache_pulsar, topic) as producer:
+        ids = [await producer.send(value) for value in (b"a", b"b")]
+    lines: list[tuple[Any, ...]] = []
+    names = defined("client.reader(", apache_pulsar, topic, print=lambda *line: lines.append(line))
+    await names["main"]()
+    assert lines == [(ids[0], b"a"), (ids[1], b"b")]
+
+
+@pytest.mark.real
 async def test_the_queue(apache_pulsar: RunningPulsar) -> None:
     """A message that fails is delivered again after a second, and those of its key wait for it."""
     topic = new_topic()

@@ -7,6 +7,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pulsar
@@ -16,6 +17,7 @@ from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.reader import PulsarReader
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -391,3 +393,38 @@ async def test_which_redeliveries_the_broker_counts(apache_pulsar: RunningPulsar
     async with consuming(apache_pulsar, topic) as third:
         [message] = await receive(third, 1)
         assert message.redelivery_count == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_a_reader(apache_pulsar: RunningPulsar, in_batch: bool) -> None:
+    topic, values = new_topic(), [b"%d" % number for number in range(10)]
+    await produce(apache_pulsar, topic, *values, in_batch=in_batch)
+    async with asyncio.timeout(LIMIT), PulsarClient(apache_pulsar.service_url) as client:
+
+        async def read_all(reader: PulsarReader) -> list[bytes | None]:
+            found = []
+            while await reader.has_message_available():
+                found.append(await reader.read())
+            ids.extend(message.message_id for message in found)
+            return [message.value for message in found]
+
+        ids: list[MessageId] = []
+        async with client.reader(topic, "earliest") as reader:
+            assert await read_all(reader) == values
+            await reader.seek(ids[4], inclusive=True)
+            assert await read_all(reader) == values[4:]
+            await reader.seek("latest")
+            assert await read_all(reader) == []
+        async with client.reader(topic, ids[4]) as reader:
+            assert await read_all(reader) == values[5:]
+        async with client.reader(topic, ids[9]) as reader:
+            assert not await reader.has_message_available()
+        between = datetime.now(UTC)
+        await asyncio.sleep(0.1)
+        await produce(apache_pulsar, topic, b"new", in_batch=in_batch)
+        async with client.reader(topic, between) as reader:
+            assert await read_all(reader) == [b"new"]
+        async with client.reader(topic) as reader:
+            assert not await reader.has_message_available()
+    assert await apache_pulsar.admin.subscriptions(topic) == []
