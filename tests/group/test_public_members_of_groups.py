@@ -74,6 +74,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("HANDLER", "HOOK", "LOST", "JOIN", "COMMIT", "HEARTBEAT", "HEARTBEAT_UNANSWERED", "START", "FETCH"),
         *("FETCH_UNANSWERED", "TOPIC_MISSING", "TOPIC_UNUSABLE", "STATE", "CALL_NOT_CANCELLED", "CALL_SLOW"),
         *("CLOSED", "NOT_CONSUMING", "LEAVING", "NOT_JOINED", "SILENT_BROKERS"),
+        *("NO_BROKER", "REFUSED", "NOT_CONNECTED", "LOSES_BROKER", "ACKS", "UNACKED"),
     },
     "ClaimHealth": {
         *("topic", "partition", "tp", "position", "next_mark", "high_watermark", "lag", "paused", "stalled"),

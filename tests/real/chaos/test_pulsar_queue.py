@@ -241,14 +241,16 @@ class PulsarStory:
         return [each["subscriptions"][SUBSCRIPTION] for each in found]
 
     async def settled(self) -> None:
-        """Wait until the broker has all acknowledgements, and each consumer the permits of its queue: none is lost."""
+        """Wait until the broker has all acknowledgements, and each process at each partition the permits of its queue: none is lost."""
         deadline = time.monotonic() + SETTLE_LIMIT
         while True:
             stats = await self._stats()
             consumers = [each for own in stats for each in own["consumers"]]
             permits = [(each["availablePermits"], each["msgOutCounter"]) for each in consumers]
             left = [own["msgBacklog"] for own in stats] + [own["unackedMessages"] for own in stats]
-            if not any(left) and all(_is_granted(*each) for each in permits):
+            # one that was started last may not be there yet
+            are_all_there = len(permits) == len(self._processes.running) * PARTITIONS
+            if not any(left) and are_all_there and all(_is_granted(*each) for each in permits):
                 self._granted = {
                     (each["consumerName"], partition): each["availablePermits"]
                     for partition, own in enumerate(stats)
