@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConsumerBusy
-from asyncgroup.lifecycle import start_task
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
@@ -68,6 +68,8 @@ class SubscribedPartitions(PartitionOwner):
         self._report = report
         self._queue: OpenQueue
         self._begins_early: dict[TopicPartition, bool] = {}  # of all that were ever added
+        self._looking: set[TopicName] = set()  # topics whose partitions are not known yet
+        self._lookups: list[asyncio.Task[None]] = []
         self._starting: set[QueuePartition] = set()  # neither attached nor refused yet
         self._unasked: dict[QueuePartition, None] = {}  # without a permit; used without a receiver queue
         self._closes: set[asyncio.Task[None]] = set()  # of the consumers of refused partitions
@@ -84,17 +86,16 @@ class SubscribedPartitions(PartitionOwner):
     async def open(self, queue: OpenQueue, topics: Sequence[TopicName]) -> None:
         """Subscribe to all partitions; return when one is attached, and the others are or have had `OTHERS` seconds.
 
-        Raises why all are refused, in Mode.EXCLUSIVE also ConsumerBusy for one of them: another consumer has it.
+        A topic that is slow, or cannot be found, delays no other. Raises why all are refused, in Mode.EXCLUSIVE also ConsumerBusy
+        for one of them: another consumer has it.
         """
         self._queue = queue
-        lookup = self._core().lookup
-        counts = await asyncio.gather(*(lookup.partitions_of(topic) for topic in topics))
         self._check_open()
-        self._start(
-            (topic, number)
-            for topic, count in zip(topics, counts, strict=True)
-            for number in (range(count) if count else (-1,))
-        )
+        self._looking = set(topics)
+        self._lookups = [
+            start_task(self._look_up(topic), name=f"work queue {self._name}: lookup of {topic}")
+            for topic in topics
+        ]
         try:
             await self._wait()
         finally:
@@ -103,6 +104,24 @@ class SubscribedPartitions(PartitionOwner):
             raise self._failure
         self._check_open()
 
+    async def _look_up(self, topic: TopicName) -> None:
+        """Begin with the partitions of a topic; one that fails is tried again by `watch`."""
+        error: Exception | None = None
+        try:
+            count = await self._core().lookup.partitions_of(topic)
+        except Exception as raised:  # noqa: BLE001  `open` raises it, or it is reported
+            error = raised
+        self._looking.discard(topic)
+        if self._is_closed:
+            return
+        if error is None:
+            self._start(((topic, number) for number in (range(count) if count else (-1,))), is_new=False)
+        elif self.readers or self._looking:
+            self._report(error)
+        else:
+            self._fail(error)
+        self._changed.set()
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError(f"work queue {self._name}: it is closed")
@@ -110,7 +129,7 @@ class SubscribedPartitions(PartitionOwner):
     async def _wait(self) -> None:
         try:
             async with asyncio.timeout(None) as limit:
-                while self._starting and self._failure is None and not self._is_closed:
+                while (self._starting or self._looking) and self._failure is None and not self._is_closed:
                     if limit.when() is None and any(
                         part.consumer.is_attached for part in self.readers.values()
                     ):
@@ -121,13 +140,16 @@ class SubscribedPartitions(PartitionOwner):
             pass  # the others go on
 
     async def aclose(self) -> None:
-        """Wait for the ends of the consumers of refused partitions. Those of the others are closed by the engine."""
+        """End the lookups; wait for the ends of the consumers of refused partitions. The others are closed by the engine."""
+        await cancel_and_wait(*self._lookups)
         if self._closes:
             await asyncio.wait(self._closes)
 
     def end_open(self) -> None:
         """Let `open` raise ClosedError."""
         self._is_closed = True
+        for lookup in self._lookups:
+            lookup.cancel()
         self._changed.set()
 
     async def watch(self, topics: Sequence[TopicName]) -> None:
@@ -144,28 +166,33 @@ class SubscribedPartitions(PartitionOwner):
                 except AsyncGroupError as error:
                     self._report(error)
                     continue
-                numbers: Iterable[int] = (-1,) if alone in self._begins_early else range(count)
+                was_found = any(tp.topic == str(topic) for tp in self._begins_early)
+                is_single = alone in self._begins_early or not (count or was_found)
+                numbers: Iterable[int] = (-1,) if is_single else range(count)
                 known = {tp.partition for tp in self.readers if tp.topic == str(topic)}
-                self._start((topic, number) for number in numbers if number not in known)
+                self._start(((topic, number) for number in numbers if number not in known), is_new=True)
 
-    def _start(self, partitions: Iterable[tuple[TopicName, int]]) -> None:
-        """Begin to attach partitions; -1 is a topic without any. Each gets its share of the limits, and so do the open ones."""
+    def _start(self, partitions: Iterable[tuple[TopicName, int]], *, is_new: bool) -> None:
+        """Begin to attach partitions; -1 is a topic without any. Each gets its share of the limits, and so do the open ones.
+
+        `is_new`: they were not there when the queue was opened.
+        """
         found = list(partitions)
         if not found:
             return
         self._limits.share_by(len(self.readers) + len(found))
-        added = [self._add(topic, number) for topic, number in found]
+        added = [self._add(topic, number, is_new=is_new) for topic, number in found]
         self._share()
         for reader in added:
             self._queue.add(reader.work)
             reader.consumer.start()
 
-    def _add(self, topic: TopicName, number: int) -> QueuePartition:
+    def _add(self, topic: TopicName, number: int, *, is_new: bool) -> QueuePartition:
         tp = TopicPartition(str(topic), number)
         has_copies = tp.topic == self._plan.retry_topic
         reader = QueuePartition(self._queue, self._name, tp, self._limits, self, has_copies=has_copies)
         # a partition that was added later, or a copy, is not skipped
-        early = self._begins_early.setdefault(tp, has_copies or not self._is_opening)
+        early = self._begins_early.setdefault(tp, has_copies or is_new)
         reader.consumer = PulsarConsumer(
             self._core(),
             topic if number < 0 else topic.of_partition(number),
@@ -238,7 +265,8 @@ class SubscribedPartitions(PartitionOwner):
         self._closes.add(close)
         close.add_done_callback(self._closes.discard)
         is_taken = isinstance(error, ConsumerBusy) and self._settings.mode is Mode.EXCLUSIVE
-        if not self.readers or (self._is_opening and is_taken):
+        is_last = not (self.readers or self._looking)
+        if is_last or (self._is_opening and is_taken):
             self._fail(error)
         else:
             self._report(error)

@@ -241,3 +241,53 @@ async def test_without_a_receiver_queue_a_partition_is_asked_once() -> None:
             )
             push(pulsar, 5, b"b", entry_id=0)
             assert (await receiving).value == b"b"
+
+
+# --- several topics ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_refused"),
+    [(refuse(TOPIC_NOT_FOUND, "none"), True), (no_answer, False)],
+    ids=["refused", "silent"],
+)
+async def test_a_topic_that_is_not_found_stops_no_other(
+    pulsar: ScriptedPulsar, answer: Callable[[Call], Any], is_refused: bool
+) -> None:
+    """It is looked for again, and read from its first message on when it is there."""
+    is_there = False
+
+    def partitions(call: Call) -> None:
+        is_bad = call.command.topic.endswith("others") and not is_there
+        (answer if is_bad else Call.default)(call)
+
+    pulsar.script[c.CommandPartitionedTopicMetadata] = partitions
+    config = PulsarConfig(partitions_update_interval=10, operation_timeout=30)
+    queue = WorkQueue(PulsarSource(pulsar.url, "billing", ["orders", "others"], config=config))
+    errors = []
+    async with queue:
+        assert now() < 11, "the others have at most ten seconds"
+        assert len(pulsar.commands(c.CommandSubscribe)) == 3
+
+        async def read_errors() -> None:
+            errors.extend([error async for error in queue.errors()])
+
+        reading = asyncio.create_task(read_errors())
+        await asyncio.sleep(60)
+        is_there = True
+        await until(lambda: len(pulsar.commands(c.CommandSubscribe)) == 4)
+        found = pulsar.commands(c.CommandSubscribe)[-1]
+        assert (found.topic, found.initial_position) == ("persistent://public/default/others", 1)
+    await reading
+    assert errors
+    assert all("others" in str(error) for error in errors)
+    assert (PulsarServerError in map(type, errors)) is is_refused
+
+
+async def test_topics_that_are_all_refused_end_the_queue(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandPartitionedTopicMetadata] = refuse(AUTHORIZATION, "no")
+    queue = WorkQueue(PulsarSource(pulsar.url, "billing", ["orders", "others"]))
+    with pytest.raises(PulsarServerError, match="AuthorizationError"):
+        async with queue:
+            pass
+    assert pulsar.commands(c.CommandSubscribe) == []
