@@ -46,12 +46,11 @@ class Cursor:
 
     def next_unacked(self, index: int) -> int:
         """Return the first entry at or after an index that is not acknowledged."""
-        for start, end in self._window.runs:
-            if index < start:
-                break
-            if index < end:
-                return end
-        return max(index, self._window.base)
+        index = max(index, self._window.base)
+        # a reader goes on from here, so that each acknowledged entry is passed once; a look at all runs would be one for each entry
+        while index in self._window:
+            index += 1
+        return index
 
     def ack(self, entry: StoredEntry, unacked: int = 0) -> bool:
         """Acknowledge an entry, or its messages that are not in `unacked`. Return whether the whole entry is acknowledged now."""
