@@ -17,8 +17,8 @@ How the package is built, each room importing only from those below it:
 - `metadata`: topics, configs, placement; only its `controller` changes topics and leaders;
 - `log`: the log of a partition, in memory or in files, and the validation of batches;
 - `traffic`: faults and history of requests, without a protocol, as are `purgatory` and `clock`: another broker imports them;
-- `clock` (and timers), `errors`, `loggers` (their levels), `re2_pattern` (regular expressions from clients, with `re2_syntax` and
-  `re2_characters`).
+- `clock` (and timers), `errors`, `arguments` (of tests: options, seeded records), `loggers` (their levels), `re2_pattern`
+  (regular expressions from clients, with `re2_syntax` and `re2_characters`).
 
 A request passes through `net.connection`, `control.call` (which records it and applies faults) and its handler.
 """

@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Self, Unpack
 from uuid import UUID
 
+from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.broker.control.faults import Faults
 from asyncgroup.broker.control.history import History
 from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions, options_of
 from asyncgroup.broker.control.runtime import ClusterRuntime
-from asyncgroup.broker.control.seeding import SeedRecord, append_records, commit_offsets, topic_seeds
+from asyncgroup.broker.control.seeding import append_records, commit_offsets, topic_seeds
 from asyncgroup.broker.control.views import (
     GroupView,
     NodeView,

@@ -1,11 +1,74 @@
-"""An embedded Apache Pulsar: brokers that speak its protocol, in memory, for tests.
+"""An embedded Apache Pulsar: brokers that speak its protocol, in memory. Any Pulsar client can connect to it.
 
-- `embedded`: EmbeddedPulsar, what a test opens. `node`: one broker; `namespaces`: the topics that there are, of all brokers.
-- `traffic`: the history of requests, and injected faults. `server_connection`: a client's connection. `requests`: what is done for each command, by a table; `producer_requests` and
-  `consumer_requests` have those of producers and consumers. `services`: what they need of a node. `errors`: the error that a request is answered with.
+    async with EmbeddedPulsar(brokers=3, topics={"orders": 6}) as pulsar:
+        pulsar.faults.on("Send", topic="orders").error("ServiceNotReady")
+        ...  # clients at pulsar.service_url
+        print(pulsar.history.story())
+
+Each name is imported on first use. How the package is built:
+
+- `embedded`: EmbeddedPulsar, what users hold; `options`: its arguments, `views`: what it returns of brokers, topics and subscriptions,
+  `stored_messages`: the messages of a topic, decoded; `seeding`: messages without a client.
+- `runtime`: what it is made of. `node`: one broker; `namespaces`: the topics that there are, of all brokers.
+- `traffic`: the history of requests, and injected faults. `server_connection`: a client's connection. `requests`: what is done for
+  each command, by a table; `producer_requests` and `consumer_requests` have those of producers and consumers. `services`: what they
+  need of a node. `errors`: the error that a request is answered with.
 - `admin_server`: requests of the admin API, with the statistics of `admin_stats`.
 - `topic`: a topic or partition. `topic_log`: its entries; `topic_producers`: its producers, their access modes and deduplication.
 - `subscription`: the consumers that share a `cursor`, which is what they have acknowledged. `subscribed_consumer`: one of them.
 - `dispatch_single`: who gets an entry in Exclusive and Failover subscriptions, `dispatch_shared`: in Shared and Key_Shared ones,
   there by `key_selectors`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.broker.errors import UnusedFaults
+    from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+    from asyncgroup.pulsar_broker.errors import ServerFailure
+    from asyncgroup.pulsar_broker.options import PulsarOptions
+    from asyncgroup.pulsar_broker.stored_messages import StoredMessage
+    from asyncgroup.pulsar_broker.traffic import PulsarExchange, PulsarFault, PulsarFaults, PulsarHistory
+    from asyncgroup.pulsar_broker.views import (
+        BrokerView,
+        ConsumerView,
+        ProducerView,
+        PulsarTopicView,
+        SubscriptionView,
+    )
+
+__all__ = [
+    "BrokerView",
+    "ConsumerView",
+    "EmbeddedPulsar",
+    "ProducerView",
+    "PulsarExchange",
+    "PulsarFault",
+    "PulsarFaults",
+    "PulsarHistory",
+    "PulsarOptions",
+    "PulsarTopicView",
+    "ServerFailure",
+    "StoredMessage",
+    "SubscriptionView",
+    "UnusedFaults",
+]
+
+_NAMES = {
+    ".broker.errors": ["UnusedFaults"],
+    "embedded": ["EmbeddedPulsar"],
+    "errors": ["ServerFailure"],
+    "options": ["PulsarOptions"],
+    "stored_messages": ["StoredMessage"],
+    "traffic": ["PulsarExchange", "PulsarFault", "PulsarFaults", "PulsarHistory"],
+    "views": ["BrokerView", "ConsumerView", "ProducerView", "PulsarTopicView", "SubscriptionView"],
+}
+"""The public names of each module."""
+
+
+if not TYPE_CHECKING:  # type checkers would take any name for an existing one if they saw __getattr__
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

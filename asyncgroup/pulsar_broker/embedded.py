@@ -2,205 +2,268 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from types import TracebackType
-from typing import Final, Self
+from typing import Self, Unpack
 
-from asyncgroup.broker.traffic.injection import Injection, Injector
-from asyncgroup.broker.traffic.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
-from asyncgroup.errors import UsageError
-from asyncgroup.lifecycle import wait_shielded
-from asyncgroup.model import clock_of_loop
+from asyncgroup.broker.arguments import SeedRecord
+from asyncgroup.checks import check_duration_or_zero
+from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.admin_server import AdminServer
-from asyncgroup.pulsar_broker.namespaces import Namespaces
 from asyncgroup.pulsar_broker.node import PulsarNode
-from asyncgroup.pulsar_broker.server_connection import Traffic
-from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
+from asyncgroup.pulsar_broker.options import PulsarKeywords, PulsarOptions, pulsar_options_of
+from asyncgroup.pulsar_broker.runtime import PulsarRuntime
+from asyncgroup.pulsar_broker.stored_messages import StoredMessage, stored_messages
 from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory, PulsarRecorder
+from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory
+from asyncgroup.pulsar_broker.views import (
+    BrokerView,
+    PulsarTopicView,
+    SubscriptionView,
+    view_broker,
+    view_pulsar_topic,
+    view_subscription,
+)
 
 __all__ = ["EmbeddedPulsar"]
-
-FAILOVER_DELAY: Final = 1.0
-"""Seconds until the next consumer of a Failover subscription gets messages (`activeConsumerFailoverDelayTimeMillis`)."""
 
 
 class EmbeddedPulsar:
     """One or more brokers that speak Pulsar's protocol, with all data in memory.
 
-        async with EmbeddedPulsar() as pulsar:
-            pulsar.create_topic("orders", partitions=3)
+        async with EmbeddedPulsar(topics={"orders": 3}) as pulsar:
             async with PulsarProducer(pulsar.service_url, "orders") as producer:
                 await producer.send(b"one dozen", key="eggs")
+            assert [message.value for message in pulsar.messages("orders")] == [b"one dozen"]
 
-    It listens on loopback at any free port, on an event loop in virtual time at the hosts `10.1.0.1` and following. Topics that do
-    not exist are created when they are used.
+    The options are keyword arguments, or one `PulsarOptions` value in place of `brokers`. Entering the context starts the
+    brokers; leaving it stops them and closes all connections. All state changes are steps on the event loop, and only the
+    loop's clock is read: on a virtual-time loop it runs in virtual time. Durations are seconds.
+
+    `host` is the address that brokers listen on, `port` that of the first one, and the next ones have the next ports (default:
+    any free ports). `hosts` gives each broker an address; those of one host have consecutive ports. `advertised_host` is sent
+    to clients (default: the host; required if `host` is 0.0.0.0). A stopped broker keeps its port.
+
+    `topics`: topics to create at the start: `"orders"`, `["orders", "bills"]` (without partitions), `{"orders": 6}`
+    (partitions), or `{"orders": {"partitions": 6, "subscriptions": ["billing"], "messages": [b"a book", ("ann", "a lamp")]}}`,
+    with messages as for `produce`; the subscriptions begin before them.
+
+    `auto_create_topics`: whether a topic is created when a client uses it, as Pulsar's `allowAutoTopicCreation`;
+    `default_partitions`: what such a topic gets, 0 for none. `namespaces`: those that exist besides `public/default`.
+
+    `deduplication`: whether topics drop messages that are stored already (`brokerDeduplicationEnabled`). `failover_delay`: time until
+    the next consumer of a Failover subscription gets messages.
+
+    `admin`: whether `admin_url` serves requests of Pulsar's admin API on `admin_port` (default: any free one), which has no
+    virtual time.
+
+    `history_limit`: exchanges kept in `history` (0: none), `history_bytes`: memory that they may take; `history.dropped` counts
+    the exchanges dropped at these limits.
     """
 
-    def __init__(
-        self,
-        brokers: int = 1,
-        *,
-        hosts: Sequence[str] | None = None,
-        port: int = 0,
-        creates_topics: bool = True,
-        default_partitions: int = 0,
-        admin: bool = False,
-        failover_delay: float = FAILOVER_DELAY,
-        history_limit: int = DEFAULT_HISTORY_LIMIT,
-        history_bytes: int = DEFAULT_HISTORY_BYTES,
-    ) -> None:
-        """`admin`: whether `admin_url` serves requests of Pulsar's admin API (see `admin_server`), which has no virtual time.
-
-        `failover_delay`: seconds until the next consumer of a Failover subscription gets messages.
-
-        `default_partitions` is what a topic gets that is created by its use; 0: none. `history_limit`: exchanges that are kept in
-        `history`, `history_bytes`: memory that they may take.
-        """
-        self._loop = asyncio.get_running_loop()
-        self._clock = clock_of_loop()
-        self._failover_delay = failover_delay
-        self._timers: set[asyncio.TimerHandle] = set()
-        timing = Timing(self._clock, self._wake, self._after_change)
-        self.namespaces = Namespaces(
-            timing, creates_topics=creates_topics, default_partitions=default_partitions
-        )
-        """Which topics there are."""
-        recorder, injector = PulsarRecorder(history_limit, history_bytes), Injector[Injection]()
-        self._injector = injector
-        traffic, numbers = Traffic(recorder, injector), count(1).__next__
-        self.history = PulsarHistory(recorder)
-        """The requests of clients, and their answers: see PulsarHistory."""
-        self.faults = PulsarFaults(injector)
-        """Injected faults, `pulsar.faults.on("Send", topic="orders").error("TopicTerminatedError")`: see PulsarFaults."""
-        names = hosts if hosts is not None else ["127.0.0.1"] * brokers
-        self.nodes: Mapping[int, PulsarNode] = {
-            number: PulsarNode(self.namespaces, self.owner_of, traffic, numbers, number, host, port)
-            for number, host in enumerate(names, 1)
-        }
-        """The brokers, by number."""
-        self._owners: dict[TopicName, int] = {}
-        self._admin = AdminServer(self, "127.0.0.1", 0) if admin else None
-        self._is_open = False
+    def __init__(self, brokers: int | PulsarOptions = 1, **options: Unpack[PulsarKeywords]) -> None:
+        if not isinstance(brokers, PulsarOptions):
+            brokers = pulsar_options_of(brokers, options)
+        elif options:
+            raise UsageError(f"{', '.join(options)}: an option may not be given beside PulsarOptions")
+        self._runtime = PulsarRuntime(brokers)
+        self._history = PulsarHistory(self._runtime.recorder)
+        self._faults = PulsarFaults(self._runtime.injector)
 
     def __repr__(self) -> str:
-        return f"<EmbeddedPulsar {self.service_url}, {len(self.namespaces.topics)} topics>"
+        nodes = self._runtime.nodes
+        running = [number for number, node in nodes.items() if node.is_running]
+        return f"<EmbeddedPulsar brokers {running} of {list(nodes)}>"
 
     async def __aenter__(self) -> Self:
-        """Start the brokers."""
-        if self._is_open:
-            raise UsageError("this EmbeddedPulsar is open already")
-        self._is_open = True
-        for node in self.nodes.values():
-            await node.start()
-        if self._admin is not None:
-            await self._admin.start()
+        """Start all brokers."""
+        await self._runtime.start()
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop the brokers. Raises UnusedFaults, and errors of functions that faults have called."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        stops = [node.stop() for node in self.nodes.values()]
-        if self._admin is not None:
-            stops.append(self._admin.stop())
-        await wait_shielded(asyncio.gather(*stops))
-        if kind is None:
-            self._injector.check()
+        """Stop all brokers; return when every connection is closed.
+
+        Raise `UnusedFaults` if a fault was never hit, or the exception that a fault's own functions raised, unless
+        another exception is already propagating.
+        """
+        try:
+            if exc is None:
+                self._runtime.injector.check()
+        finally:
+            await self._runtime.stop()
+
+    # --- brokers ----------------------------------------------------------------------------------------------------------
 
     @property
     def service_url(self) -> str:
-        """The addresses of all brokers, for clients."""
-        return "pulsar://" + ",".join(f"{node.host}:{node.port}" for node in self.nodes.values())
+        """`pulsar://host:port,host:port,…` of all brokers, including stopped ones."""
+        urls = [node.service_url for node in self._runtime.nodes.values()]
+        return ",".join([urls[0], *(url.removeprefix("pulsar://") for url in urls[1:])])
 
     @property
     def admin_url(self) -> str:
         """The address of the admin API. Raises UsageError without one."""
-        if self._admin is None:
-            raise UsageError("this EmbeddedPulsar has no admin API: EmbeddedPulsar(admin=True)")
-        return self._admin.url
+        return self._runtime.admin_url
+
+    @property
+    def brokers(self) -> dict[int, BrokerView]:
+        """Snapshots of the brokers by id (from 1), including stopped ones."""
+        return {number: view_broker(node) for number, node in self._runtime.nodes.items()}
+
+    async def stop_broker(self, broker: int) -> None:
+        """Kill a broker: its connections and its listener are closed; other brokers load its topics at the next lookup."""
+        node = self._node(broker)
+        async with self._runtime.moving:
+            await node.stop()
+
+    async def start_broker(self, broker: int) -> None:
+        """Start a stopped broker on its old port. Topics stay where they are."""
+        node = self._node(broker)
+        async with self._runtime.moving:
+            if not node.is_running:
+                await node.start()
+
+    async def restart_broker(self, broker: int) -> None:
+        """Kill a broker, and start it on its port."""
+        await self.stop_broker(broker)
+        await self.start_broker(broker)
+
+    def slow_broker(self, broker: int, delay: float) -> None:
+        """Delay every request at a broker by `delay` seconds, also after a restart; 0 ends the delay.
+
+        Requests on one connection are delayed one after another, those on different connections concurrently.
+        """
+        check_duration_or_zero("delay", delay)
+        self._node(broker).delay = delay
+
+    def cut(self, broker: int | None = None) -> None:
+        """Abort all connections, or those to one broker, as a network does that fails for a moment."""
+        for node in self._runtime.nodes.values() if broker is None else [self._node(broker)]:
+            node.cut()
+
+    def _node(self, broker: int) -> PulsarNode:
+        node = self._runtime.nodes.get(broker)
+        if node is None:
+            raise UsageError(f"there is no broker {broker}; the brokers are {sorted(self._runtime.nodes)}")
+        return node
 
     # --- topics -----------------------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int = 0) -> None:
-        """Create a topic; 0 partitions is one without any."""
-        self.namespaces.create(TopicName.parse(topic), partitions)
+        """Create a topic; 0 partitions is one without any. Raises `ServerFailure`."""
+        if not isinstance(partitions, int) or partitions < 0:
+            raise ConfigError("partitions", partitions, "0 (a topic without partitions) or more")
+        self._runtime.namespaces.create(TopicName.parse(topic), partitions)
 
-    def topic(self, topic: str) -> BrokerTopic:
-        """Return a topic without partitions, or a partition."""
-        return self.namespaces.topic(TopicName.parse(topic), creates=False)
-
-    def subscription(self, topic: str, name: str) -> TopicSubscription:
-        """Return a subscription."""
-        return self.topic(topic).subscriptions[name]
-
-    def create_subscription(self, topic: str, name: str, *, position: str = "latest") -> None:
-        """Create a subscription of a topic, with its partitions."""
-        start = InitialPosition.EARLIEST if position == "earliest" else InitialPosition.LATEST
-        for each in self._parts(TopicName.parse(topic)):
-            self.namespaces.topic(each).subscription(name, start)
-
-    def unload(self, topic: str, to: int | None = None) -> None:
-        """Move a topic, with its partitions, to another broker, or have it loaded again by the same one."""
-        for name in self._parts(TopicName.parse(topic)):
-            for node in self.nodes.values():
-                node.unload(name)
-            if to is not None:
-                self._owners[name] = to
-
-    def close_consumers(self, subscription: TopicSubscription) -> None:
-        """Close the consumers of a subscription; they come back."""
-        for node in self.nodes.values():
-            node.close_consumers(subscription)
-
-    def set_deduplication(self, *, enabled: bool) -> None:
-        """Whether topics drop messages whose sequence ids of their producer are stored (`brokerDeduplicationEnabled`)."""
-        for node in self.nodes.values():
-            node.deduplicates = enabled
-
-    def terminate(self, topic: str) -> None:
-        """Let a topic accept no message any more."""
-        self.topic(topic).terminate()
+    def update_partitions(self, topic: str, total: int) -> None:
+        """Increase a topic's partitions to `total`. Raises `ServerFailure`."""
+        self._runtime.namespaces.add_partitions(TopicName.parse(topic), total)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, with its partitions, its producers and its consumers."""
-        for found in self.namespaces.delete(TopicName.parse(topic)):
-            for node in self.nodes.values():
-                node.unload(found.name)
-                node.evict(found)
+        """Delete a topic with its messages and subscriptions, and close its producers and consumers."""
+        self._parts(topic)
+        self._runtime.delete_topic(topic)
 
-    def _parts(self, name: TopicName) -> list[TopicName]:
-        partitions = self.namespaces.partitions_of(name, creates=True)
-        return [name.of_partition(number) for number in range(partitions)] if partitions else [name]
+    def terminate(self, topic: str) -> None:
+        """Let a topic accept no message any more. Consumers that have read all of it reach its end."""
+        for part in self._parts(topic):
+            part.terminate()
 
-    def owner_of(self, name: TopicName) -> PulsarNode:
-        """Return the broker that owns a topic: the first one that runs, from a number on that depends on its name."""
-        running = [number for number, node in self.nodes.items() if node.is_running]
-        number = self._owners.get(name)
-        if number is None or number not in running:
-            number = running[hash(name.local_name) % len(running)] if len(running) > 1 else running[0]
-            self._owners[name] = number
-        return self.nodes[number]
+    def unload(self, topic: str, to: int | None = None) -> None:
+        """Move a topic, with its partitions, to the broker `to`, or have it loaded again by the same one."""
+        if to is not None:
+            self._node(to)
+        self._parts(topic)
+        self._runtime.unload(topic, to)
 
-    # --- time -------------------------------------------------------------------------------------------------------------
+    @property
+    def topics(self) -> list[str]:
+        """The full names of all topics; those with partitions are one topic."""
+        return sorted(
+            {str(self._runtime.namespaces.known_as(name)) for name in self._runtime.namespaces.topics}
+        )
 
-    def _wake(self, time: int, call: Callable[[], None]) -> None:
-        self._after(max(time - self._clock(), 0) / 1000, call)
+    def topic(self, topic: str) -> PulsarTopicView:
+        """Return a snapshot of a topic, or of one partition by its name. Raises UsageError if it does not exist."""
+        return view_pulsar_topic(TopicName.parse(topic), self._parts(topic), self._runtime.loaded_at)
 
-    def _after_change(self, call: Callable[[], None]) -> None:
-        self._after(self._failover_delay, call)
+    def produce(
+        self,
+        topic: str,
+        *messages: SeedRecord,
+        partition: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time: int | None = None,
+    ) -> list[MessageId]:
+        """Append messages directly, without a client; return their ids in the order given.
 
-    def _after(self, seconds: float, call: Callable[[], None]) -> None:
-        def due() -> None:
-            self._timers.discard(timer)
-            call()
+        A message is its value, or a pair of key and value; text is encoded as UTF-8. Messages go to `partition`; without
+        it, messages with a key go where Java's client puts them by default, messages without one to the partitions in turn.
+        `properties` and `event_time` (ms since 1970) apply to all messages.
 
-        timer = self._loop.call_later(seconds, due)
-        self._timers.add(timer)
+        Raises UsageError for a topic or partition that does not exist, ConfigError for an invalid key or value, `ServerFailure`
+        where a broker would refuse them.
+        """
+        return self._runtime.seeder.append(
+            self._parts(topic), messages, partition=partition, properties=properties, event_time=event_time
+        )
+
+    def messages(self, topic: str, partition: int | None = None) -> list[StoredMessage]:
+        """Return the decoded messages of a topic, or of one partition, ordered by partition and position.
+
+        Messages of open and aborted transactions are included, markers are not.
+        """
+        parts = self._parts(topic)
+        if partition is not None:
+            if not 0 <= partition < len(parts):
+                raise UsageError(f"topic {topic!r} has partitions 0 to {len(parts) - 1}, not {partition}")
+            parts = [parts[partition]]
+        return [message for part in parts for message in stored_messages(part)]
+
+    def _parts(self, topic: str) -> Sequence[BrokerTopic]:
+        parts = self._runtime.namespaces.find(TopicName.parse(topic))
+        if not parts:
+            raise UsageError(f"no topic {topic!r}; the topics are {self.topics}")
+        return parts
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------------
+
+    def create_subscription(self, topic: str, name: str, *, position: str = "latest") -> None:
+        """Create a subscription of a topic, with its partitions, at the `"latest"` or `"earliest"` message."""
+        if position not in ("latest", "earliest"):
+            raise ConfigError("position", position, '"latest" or "earliest"')
+        start = InitialPosition.EARLIEST if position == "earliest" else InitialPosition.LATEST
+        self._parts(topic)
+        self._runtime.create_subscription(TopicName.parse(topic), name, start)
+
+    def subscription(self, topic: str, name: str) -> SubscriptionView:
+        """Return a snapshot of a subscription. Raises UsageError if the topic or the subscription does not exist."""
+        parts = self._parts(topic)
+        found = [(part, part.subscriptions[name]) for part in parts if name in part.subscriptions]
+        if not found:
+            known = sorted({each for part in parts for each in part.subscriptions})
+            raise UsageError(f"topic {topic!r} has no subscription {name!r}; it has {known}")
+        return view_subscription(TopicName.parse(topic), found)
+
+    # --- history and faults -----------------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> PulsarHistory:
+        """The requests of clients so far, and their answers."""
+        return self._history
+
+    @property
+    def faults(self) -> PulsarFaults:
+        """The injected faults: `pulsar.faults.on("Send", topic="orders").error("TopicTerminatedError")`."""
+        return self._faults
+
+    def on_unknown_topic(self, call: Callable[[str], object]) -> None:
+        """Call `call(name)` whenever a client uses a topic that never existed and is not created.
+
+        The retry and dead letter topics of existing topics, as clients name them by default, are created.
+        """
+        self._runtime.namespaces.watch_unknown_topics(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count as counter
+from typing import Final
 
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -12,6 +13,9 @@ from asyncgroup.pulsar_broker.subscription import Timing
 from asyncgroup.pulsar_broker.topic import BrokerTopic
 
 __all__ = ["Namespaces"]
+
+_COPIES: Final = ("RETRY", "DLQ")
+"""The ends of the names of topics for copies (`RetryMessageUtil`)."""
 
 
 class Namespaces:
@@ -26,7 +30,12 @@ class Namespaces:
         """Topics without partitions, and partitions."""
         self.on_change: list[Callable[[], None]] = []
         """Called when a topic was created or deleted."""
+        self.may_create: Callable[[TopicName], bool] = lambda _: self.creates_topics
+        """Whether a topic is created when a client uses it."""
+        self.on_unknown_topic: Callable[[TopicName], object] = lambda _: None
+        """Called when a client uses a topic that never existed and is not created."""
         self._partitions: dict[TopicName, int] = {}
+        self._known: set[TopicName] = set()  # all that exist or were deleted
         self._ledger_ids = counter(1)
         self._timing = timing
 
@@ -45,6 +54,7 @@ class Namespaces:
             raise ServerFailure(ServerError.NOT_ALLOWED_ERROR, f"This topic already exists: {name}")
         if partitions:
             self._partitions[name] = partitions
+            self._known.add(name)
             for number in range(partitions):
                 self._add(name.of_partition(number))
         else:
@@ -80,8 +90,8 @@ class Namespaces:
             return self._partitions[name]
         if name in self.topics:
             return 0
-        if not (creates and self.creates_topics):
-            raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Topic {name} not found")
+        if not (creates and self.may_create(name)):
+            raise self._not_found(name, creates=creates)
         if self.default_partitions and name.partition < 0:
             self.create(name, self.default_partitions)
             return self.default_partitions
@@ -92,8 +102,8 @@ class Namespaces:
         self.check(name)
         found = self.topics.get(name)
         if found is None:
-            if not (creates and self.creates_topics):
-                raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Topic {name} not found")
+            if not (creates and self.may_create(name)):
+                raise self._not_found(name, creates=creates)
             found = self._add(name)
             self._changed()
         return found
@@ -104,14 +114,52 @@ class Namespaces:
         names = [name.of_partition(number) for number in range(count)] if count else [name]
         return [self.topic(each, creates=False) for each in names]
 
+    def find(self, name: TopicName) -> list[BrokerTopic]:
+        """Return a topic without partitions, or all partitions of one; empty if it does not exist."""
+        count = self._partitions.get(name, 0)
+        names = [name.of_partition(number) for number in range(count)] if count else [name]
+        return [self.topics[each] for each in names if each in self.topics]
+
+    def known_as(self, name: TopicName) -> TopicName:
+        """Return the topic that a partition belongs to; a topic without partitions is its own."""
+        return name.whole if name.whole in self._partitions else name
+
+    def watch_unknown_topics(self, call: Callable[[str], object]) -> None:
+        """Call `call(name)` when a client uses a topic that never existed and is not created, except topics for copies."""
+        self.on_unknown_topic = lambda name: call(_short(name))
+        self.may_create = lambda name: self.creates_topics or self._is_for_copies(name)
+
+    def _is_for_copies(self, name: TopicName) -> bool:
+        """Whether a name is that of a retry or dead letter topic of an existing topic, `topic-subscription-RETRY`.
+
+        The subscription may not exist yet: a consumer subscribes to both topics at once.
+        """
+        origin, _, ending = name.whole.local_name.rpartition("-")
+        return ending in _COPIES and any(
+            topic.namespace_name == name.namespace_name and origin.startswith(f"{topic.whole.local_name}-")
+            for topic in self.topics
+        )
+
     def of_namespace(self, namespace: str) -> list[str]:
         """Return the names of all topics and partitions of a namespace."""
         return sorted(str(name) for name in self.topics if name.namespace_name == namespace)
 
+    def _not_found(self, name: TopicName, *, creates: bool) -> ServerFailure:
+        if creates and name not in self._known and name.whole not in self._known:
+            self.on_unknown_topic(name.whole)
+        return ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Topic {name} not found")
+
     def _add(self, name: TopicName) -> BrokerTopic:
+        self._known.add(name)
         found = self.topics[name] = BrokerTopic(name, self._ledger_ids, self._timing)
         return found
 
     def _changed(self) -> None:
         for call in self.on_change:
             call()
+
+
+def _short(name: TopicName) -> str:
+    """Return the name as a test writes it: without the namespace that is the default."""
+    is_default = name.is_persistent and name.namespace_name == "public/default"
+    return name.local_name if is_default else str(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Final
 
@@ -37,10 +37,15 @@ class PulsarNode:
         number: int,
         host: str,
         port: int,
+        advertised_host: str,
     ) -> None:
         self.number = number
         self.host = host
         self.port = port
+        self.advertised_host = advertised_host
+        """The host in the answers to lookups."""
+        self.delay = 0.0
+        """Seconds by which each request is delayed."""
         self.namespaces = namespaces
         self.max_message_size = MAX_MESSAGE_SIZE
         self.max_unacked = MAX_UNACKED
@@ -62,8 +67,9 @@ class PulsarNode:
 
     @property
     def service_url(self) -> str:
-        """Its address."""
-        return f"pulsar://{self.host}:{self.port}"
+        """Its address for clients."""
+        host = f"[{self.advertised_host}]" if ":" in self.advertised_host else self.advertised_host
+        return f"pulsar://{host}:{self.port}"
 
     # --- life -------------------------------------------------------------------------------------------------------------
 
@@ -115,6 +121,11 @@ class PulsarNode:
     def owner_of(self, name: TopicName) -> PulsarNode:
         """Return the node that owns a topic, or loads it now."""
         return self._owner_of(name)
+
+    @property
+    def owned(self) -> Collection[TopicName]:
+        """The topics and partitions that it has loaded."""
+        return self._owned
 
     def owns(self, name: TopicName) -> bool:
         """Whether it has loaded a topic."""

@@ -38,6 +38,7 @@ class ServingNode(Protocol):
     """A node, as its connections see it."""
 
     number: int
+    delay: float
     max_message_size: int
     server_version: str
     traffic: Traffic
@@ -179,7 +180,7 @@ class PulsarServerConnection:
             if injector.injections:
                 shown = exchange if exchange is not None else PulsarExchange(info, call.command, size)
                 call.fault = injector.select(info, call.command, shown)
-        if call.fault is None:
+        if call.fault is None and not self._node.delay:
             self._serve(call)
         else:
             self._disturbed = start_task(self._serve_disturbed(call, call.fault))
@@ -201,10 +202,13 @@ class PulsarServerConnection:
             subscription,
         )
 
-    async def _serve_disturbed(self, call: _Call, fault: Injection) -> None:
-        """Serve a request as its fault wants it, then those that have arrived since."""
-        await fault.wait_before()
-        if fault.cut == "before":
+    async def _serve_disturbed(self, call: _Call, fault: Injection | None) -> None:
+        """Serve a request as its fault wants it, and later at a slow broker, then those that have arrived since."""
+        if self._node.delay:
+            await asyncio.sleep(self._node.delay)
+        if fault is not None:
+            await fault.wait_before()
+        if fault is not None and fault.cut == "before":
             self.cut()
         else:
             self._serve(call)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from asyncgroup.pulsar.wire.ack_set import bits_of
 from asyncgroup.pulsar.wire.commands import CommandReachedEndOfTopic, CommandSubscribe, MessageIdData
@@ -22,8 +23,9 @@ __all__ = ["Timing", "TopicSubscription"]
 _IN_ORDER: Final = (SubType.EXCLUSIVE, SubType.FAILOVER)
 
 
-class Timing(NamedTuple):
-    """The time that a subscription needs, by callbacks."""
+@dataclass(slots=True)
+class Timing:
+    """The time that a subscription needs, by callbacks. `now` is replaced when the event loop is known."""
 
     now: Callable[[], int]
     """The time of day in ms."""

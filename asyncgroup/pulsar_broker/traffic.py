@@ -92,7 +92,7 @@ class PulsarHistory(TrafficHistory[PulsarExchange]):
     def of(
         self,
         *apis: str,
-        node: int | None = None,
+        broker: int | None = None,
         client_id: str | None = None,
         topic: str | None = None,
         subscription: str | None = None,
@@ -111,7 +111,7 @@ class PulsarHistory(TrafficHistory[PulsarExchange]):
         return [
             exchange
             for exchange in self._matching(
-                apis, node=node, client_id=client_id, answered=answered, since=since
+                apis, node=broker, client_id=client_id, answered=answered, since=since
             )
             if _is_of(exchange.topic, name)
             and (subscription is None or exchange.subscription == subscription)
@@ -126,7 +126,7 @@ class PulsarHistory(TrafficHistory[PulsarExchange]):
             end = "no answer"
         else:
             end = "ok" if exchange.error is None else exchange.error.published_name
-        return f"node {exchange.node_id}  {printable(exchange.client_id or '-')}  {what}: {end}"
+        return f"broker {exchange.node_id}  {printable(exchange.client_id or '-')}  {what}: {end}"
 
 
 class PulsarFault(RequestFault[PulsarExchange]):
@@ -151,7 +151,7 @@ class PulsarFaults:
         self,
         api: str | None = None,
         *,
-        node: int | None = None,
+        broker: int | None = None,
         topic: str | None = None,
         subscription: str | None = None,
         client_id: str | None = None,
@@ -172,9 +172,9 @@ class PulsarFaults:
         def has_names(info: PulsarRequest, _: Any) -> bool:
             return _is_of(info.topic, name) and (subscription is None or info.subscription == subscription)
 
-        matches = request_filter(api, node=node, client_id=client_id, names=has_names, where=where)
+        matches = request_filter(api, node=broker, client_id=client_id, names=has_names, where=where)
         named = {
-            "node": node,
+            "broker": broker,
             "topic": topic,
             "subscription": subscription,
             "client_id": client_id,

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from asyncgroup.broker import ClusterOptions, EmbeddedCluster, GroupView
+from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.broker.control.options import ClusterKeywords
-from asyncgroup.broker.control.seeding import SeedRecord
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.testing.server_facades import ServerFaults, ServerHistory

@@ -14,6 +14,7 @@ from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.apache_pulsar import PulsarAdmin, PulsarAdminError
+from tests.pulsar_broker.internals import runtime_of
 
 pytestmark = pytest.mark.real
 
@@ -89,7 +90,7 @@ async def test_unload_terminate_and_deduplication() -> None:
         third = await producer.send(b"3")
         assert await admin.terminate("t") == third[:2]
         await admin.set_policy("public/default", "deduplication", True)
-        assert pulsar.nodes[1].deduplicates
+        assert runtime_of(pulsar).nodes[1].deduplicates
 
 
 async def test_refusals() -> None:

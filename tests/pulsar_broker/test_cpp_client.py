@@ -10,6 +10,7 @@ import pulsar
 import pytest
 
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from tests.pulsar_broker.internals import runtime_of
 
 TYPES = {
     "exclusive": pulsar.ConsumerType.Exclusive,
@@ -108,7 +109,7 @@ async def test_a_value_in_chunks() -> None:
     def use(client: Any, embedded: EmbeddedPulsar) -> None:
         producer = client.create_producer("t", chunking_enabled=True, batching_enabled=False)
         producer.send(value)
-        assert len(embedded.topic("t").log) == 2
+        assert len(runtime_of(embedded).topic("t").log) == 2
         consumer = client.subscribe("t", "s", initial_position=EARLIEST)
         message = consumer.receive(20_000)
         assert message.data() == value
@@ -120,7 +121,7 @@ async def test_a_value_in_chunks() -> None:
 
 async def test_a_broker_that_restarts() -> None:
     async with EmbeddedPulsar() as embedded:
-        url, node = embedded.service_url, embedded.nodes[1]
+        url, node = embedded.service_url, runtime_of(embedded).nodes[1]
         client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         producer = await asyncio.to_thread(client.create_producer, "t")
         consumer = await asyncio.to_thread(client.subscribe, "t", "s", initial_position=EARLIEST)

@@ -17,6 +17,7 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from tests.pulsar_broker.internals import runtime_of
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
@@ -67,7 +68,7 @@ async def test_each_command_has_its_form_of_an_error(api: str, error: str) -> No
         assert fault.hits == 1
         [found] = pulsar.history.of(api, error=error)
         assert found.error is not None
-        assert len(pulsar.topic("t").log) == 1
+        assert len(runtime_of(pulsar).topic("t").log) == 1
 
 
 async def test_a_held_request_and_those_after_it_on_its_connection() -> None:
@@ -76,7 +77,7 @@ async def test_a_held_request_and_those_after_it_on_its_connection() -> None:
         sends = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(3)]
         await held.wait_hit()
         await asyncio.sleep(5)
-        assert len(pulsar.topic("t").log) == 0
+        assert len(runtime_of(pulsar).topic("t").log) == 0
         held.release()
         ids = await asyncio.gather(*sends)
         assert ids == sorted(ids)
@@ -96,7 +97,7 @@ async def test_a_connection_that_ends_at_a_send(when: Any, stored: int) -> None:
     async with embedded() as (pulsar, client), client.producer("t") as producer:
         pulsar.faults.on("Send").disconnect(when)
         await producer.send(b"1")
-        assert len(pulsar.topic("t").log) == stored, "it is sent again on the next connection"
+        assert len(runtime_of(pulsar).topic("t").log) == stored, "it is sent again on the next connection"
         assert len(pulsar.history.of("Connect")) == 2
 
 
@@ -169,7 +170,7 @@ async def test_the_story_of_a_program() -> None:
         assert any("Flow of s, orders-partition-0: no answer" in line for line in lines)
         assert len(pulsar.history.of("Subscribe", topic="orders")) == 2
         assert len(pulsar.history.of("Subscribe", topic="orders-partition-0")) == 1
-        assert pulsar.history.of(node=2) == []
+        assert pulsar.history.of(broker=2) == []
 
 
 async def test_no_history() -> None:

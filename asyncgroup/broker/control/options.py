@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
+from asyncgroup.broker.arguments import check_kind, check_names
 from asyncgroup.broker.control.seeding import topic_seeds
 from asyncgroup.broker.groups.shared.interfaces import MIGRATION_POLICIES, GroupOptions
 from asyncgroup.broker.metadata.features import ClusterFeatures
@@ -17,10 +17,9 @@ from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTE
 from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.broker.storage.retention import CHECK_INTERVAL
 from asyncgroup.broker.traffic.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
-from asyncgroup.checks import timedelta_hint
 from asyncgroup.errors import ConfigError
 
-__all__ = ["ClusterKeywords", "ClusterOptions", "check_names", "features_of", "options_of"]
+__all__ = ["ClusterKeywords", "ClusterOptions", "features_of", "options_of"]
 
 
 class ClusterKeywords(TypedDict, total=False):
@@ -97,7 +96,7 @@ class ClusterOptions(GroupOptions):
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None or field.name != "connections_max_idle":
-                _check_kind(field.name, value, field.default)
+                check_kind(field.name, value, field.default)
         if self.nodes < 1:
             raise ConfigError("nodes", self.nodes, "1 or more")
         for name, values in (("ports", self.ports), ("racks", self.racks)):
@@ -138,28 +137,3 @@ def options_of(nodes: int, options: Mapping[str, Any]) -> ClusterOptions:
     """Return the options for the arguments of `EmbeddedCluster`. Raises ConfigError for unknown or wrong ones."""
     check_names(options, [field.name for field in fields(ClusterOptions)], "an EmbeddedCluster")
     return ClusterOptions(nodes=nodes, **options)
-
-
-def check_names(options: Mapping[str, Any], known: Collection[str], whose: str) -> None:
-    """Raise ConfigError for an option that is not among `known`; it suggests a similar name."""
-    for name, value in options.items():
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(sorted(known))}"
-            raise ConfigError(name, value, f"{whose} has no such option; {hint}")
-
-
-def _check_kind(name: str, value: object, default: object) -> None:
-    """Raise ConfigError for a value of another kind than the default: a flag, a whole number or a number."""
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ConfigError(name, value, "True or False")
-    elif isinstance(default, int | float):
-        whole = isinstance(default, int)
-        wrong = isinstance(value, bool) or not isinstance(value, int if whole else int | float)
-        # `not >` is true for NaN too
-        if wrong or (isinstance(value, float) and not value > -math.inf):
-            what = (
-                f"a whole number, such as {default}" if whole else f"a number of seconds, such as {default:g}"
-            )
-            raise ConfigError(name, value, what + timedelta_hint(value, what))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from asyncgroup.broker.arguments import SeedRecord, key_and_value
 from asyncgroup.broker.groups.shared.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import ClusterState
@@ -17,21 +18,12 @@ from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.records import BatchBuilder
 
 __all__ = [
-    "Content",
-    "SeedRecord",
     "TopicSeed",
     "append_records",
     "check_int64",
     "commit_offsets",
-    "encode_content",
     "topic_seeds",
 ]
-
-Content: TypeAlias = bytes | str | None
-"""A key or a value; text is encoded as UTF-8."""
-
-SeedRecord: TypeAlias = Content | Sequence[Content]
-"""A record to append: its value, or a pair of key and value."""
 
 _BATCH_BYTES: Final = 512 * 1024
 _TOPIC_OPTIONS: Final = ("partitions", "replication_factor", "configs", "records")
@@ -82,7 +74,7 @@ def _topic_seed(given: object, topic: object, what: object) -> TopicSeed:
             "records", records, 'a list of values, or of (key, value), such as [b"a", ("k", "v")]'
         )
     for record in records:
-        _key_and_value(record)
+        key_and_value(record)
     return TopicSeed(options=options, records=records)
 
 
@@ -90,26 +82,6 @@ def check_int64(name: str, value: object) -> None:
     """Raise ConfigError unless the value is a whole number from 0 to 2**63 - 1."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise ConfigError(name, value, "a whole number from 0 to 2**63 - 1")
-
-
-def encode_content(name: str, content: object) -> bytes | None:
-    """Return a key or value as bytes. Raise ConfigError unless it is bytes, text that UTF-8 can encode, or None."""
-    if isinstance(content, str):
-        try:
-            return content.encode()
-        except UnicodeEncodeError as error:
-            raise ConfigError(name, content, "text without unpaired surrogates") from error
-    if content is None or isinstance(content, bytes):
-        return content
-    raise ConfigError(name, content, "bytes, text or None")
-
-
-def _key_and_value(record: object) -> tuple[bytes | None, bytes | None]:
-    if isinstance(record, tuple | list):
-        if len(record) != 2:
-            raise ConfigError("record", record, "a value, or a pair of key and value")
-        return encode_content("key", record[0]), encode_content("value", record[1])
-    return None, encode_content("value", record)
 
 
 def append_records(
@@ -130,7 +102,7 @@ def append_records(
     check_int64("timestamp", stamp)
     chosen: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {}
     for number, record in enumerate(records):
-        key, value = _key_and_value(record)
+        key, value = key_and_value(record)
         if partition is not None:
             place = partition
         elif key is not None:

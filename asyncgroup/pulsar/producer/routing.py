@@ -14,32 +14,19 @@ UTF-8, Java's client and this one the units of UTF-16.
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from asyncgroup.hashing.java_string import java_string_hash
 from asyncgroup.hashing.key_ranges import murmur3_32
 
-__all__ = ["HASHINGS", "ROUTINGS", "MessageRouter", "java_string_hash", "message_router"]
+__all__ = ["HASHINGS", "ROUTINGS", "MessageRouter", "message_router"]
 
 _POSITIVE: Final = 0x7FFFFFFF
-_MASK: Final = 0xFFFFFFFF
 
 MessageRouter: TypeAlias = Callable[["str | None", int], int]
 """Return the partition of a message with this text as its key, among a number of partitions, more than one."""
-
-
-def java_string_hash(text: str) -> int:
-    """Return Java's `String.hashCode` without its sign bit."""
-    number = 0
-    if text.isascii():
-        for code in text.encode("ascii"):
-            number = (31 * number + code) & _MASK
-    else:
-        for (code,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
-            number = (31 * number + code) & _MASK
-    return number & _POSITIVE
 
 
 def _murmur3(text: str) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "ChecksumError",
     "PayloadBounds",
     "decode_frame",
+    "encode_entry",
     "encode_frame",
     "encode_message",
     "encode_send",
@@ -68,6 +69,12 @@ def encode_send(command: CommandSend, metadata: bytes, payload: bytes | bytearra
     checksum = _U32.pack(crc32c(rest))
     total = 4 + len(base) + len(_CRC_MAGIC) + 4 + len(rest)
     return b"".join((_TWO.pack(total, len(base)), base, _CRC_MAGIC, checksum)), rest
+
+
+def encode_entry(metadata: bytes, payload: bytes) -> bytes:
+    """Return what follows the command in a frame with payload, as brokers store it: checksum, metadata and payload."""
+    rest = b"".join((_U32.pack(len(metadata)), metadata, payload))
+    return b"".join((_CRC_MAGIC, _U32.pack(crc32c(rest)), rest))
 
 
 def is_intact(pieces: tuple[bytes, bytes]) -> bool:

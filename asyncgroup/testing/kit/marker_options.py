@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
 from asyncgroup.broker import ClusterOptions, EmbeddedCluster
-from asyncgroup.broker.control.options import check_names
+from asyncgroup.broker.arguments import check_names
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 

@@ -7,7 +7,8 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.pulsar.producer.routing import HASHINGS, java_string_hash, message_router
+from asyncgroup.hashing.java_string import java_string_hash
+from asyncgroup.pulsar.producer.routing import HASHINGS, message_router
 
 
 @pytest.mark.parametrize(
