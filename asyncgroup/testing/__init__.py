@@ -1,8 +1,12 @@
-"""Testing tools: pytest fixtures with an embedded Kafka, and an event loop in virtual time with an in-memory network.
+"""Testing tools: pytest fixtures with an embedded Kafka or Pulsar, and an event loop in virtual time with an in-memory network.
 
     @pytest.mark.kafka(topics={"orders": 6}, nodes=3)
     async def test_my_service(kafka_cluster):            # virtual_kafka: in virtual time; kafka_server: for blocking code
         await my_service(kafka_cluster.bootstrap_servers)
+
+    @pytest.mark.pulsar(topics={"orders": 6})
+    async def test_it_on_pulsar(pulsar_cluster):         # virtual_pulsar, pulsar_server
+        await my_service(pulsar_cluster.service_url)
 
 The fixtures come with the package's pytest plugin (`asyncgroup.testing.pytest_plugin`). The virtual-time loop and its
 network can also be used on their own:
@@ -25,7 +29,8 @@ Five rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), 
 launchers), over `java_server` (child processes, downloads). The files beside them are what users import:
 
 - `pytest_plugin`, with the faults of its marker in `fault_options`.
-- `kafka_server`, with its thread in `server_thread` and its faults and history in `server_facades`.
+- `kafka_server`, with its thread in `server_thread` and its faults and history in `server_facades`; so is `pulsar_server`, with
+  `pulsar_fault_options`.
 - `memory_source`, for a work queue without a broker; `memory_engine` is its engine.
 """
 
@@ -38,7 +43,9 @@ from asyncgroup.lazy_names import lazy_names
 if TYPE_CHECKING:
     from asyncgroup.testing.kafka_server import KafkaServer
     from asyncgroup.testing.kit.clusters import VirtualKafka
+    from asyncgroup.testing.kit.pulsar_clusters import VirtualPulsar
     from asyncgroup.testing.memory_source import MemorySource
+    from asyncgroup.testing.pulsar_server import PulsarServer
     from asyncgroup.testing.virtual.connection import Link
     from asyncgroup.testing.virtual.errors import (
         VirtualDeadlock,
@@ -56,9 +63,11 @@ __all__ = [
     "Link",
     "MemorySource",
     "Network",
+    "PulsarServer",
     "VirtualDeadlock",
     "VirtualKafka",
     "VirtualLivelock",
+    "VirtualPulsar",
     "VirtualServer",
     "VirtualTimeError",
     "VirtualTimeLimit",
@@ -71,7 +80,9 @@ __all__ = [
 _NAMES = {
     "kafka_server": ["KafkaServer"],
     "kit.clusters": ["VirtualKafka"],
+    "kit.pulsar_clusters": ["VirtualPulsar"],
     "memory_source": ["MemorySource"],
+    "pulsar_server": ["PulsarServer"],
     "virtual.connection": ["Link"],
     "virtual.errors": ["VirtualDeadlock", "VirtualLivelock", "VirtualTimeError", "VirtualTimeLimit"],
     "virtual.loop": ["VirtualTimeLoop", "current_network", "run_virtual"],

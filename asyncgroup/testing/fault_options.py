@@ -5,14 +5,14 @@ If another thread configured a fault with several calls, a request could be hand
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypedDict, Unpack
 
 from asyncgroup.broker import Exchange, Fault, Faults
 from asyncgroup.broker.control.faults import Cut
 from asyncgroup.errors import ConfigError
 
-__all__ = ["FaultOptions", "is_number", "make_fault"]
+__all__ = ["FaultOptions", "create_fault", "is_number", "make_fault"]
 
 
 class FaultOptions(TypedDict, total=False):
@@ -41,21 +41,28 @@ class FaultOptions(TypedDict, total=False):
     optional: bool
 
 
-_SELECTORS: Final = ("node", "topic", "group", "client_id", "where", "nth", "times")
 _VALUE_ACTIONS: Final = ("error", "delay", "throttle", "disconnect", "answer", "mutate", "observe")
-_NUMBERS: Final = ("node", "nth", "times", "delay", "throttle")
+_NUMBERS: Final = ("node", "broker", "nth", "times", "delay", "throttle")
 _FLAG_ACTIONS: Final = ("hold", "drop", "optional")
 
 
 def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOptions]) -> Fault:
     """Add a fault to `faults`, fully configured before the next request. Raise ConfigError for an unknown option."""
-    given: dict[str, Any] = {**options}
+    fault: Fault = create_fault(faults.on, api, {**options}, FaultOptions.__annotations__)
+    return fault
+
+
+def create_fault(
+    on: Callable[..., Any], api: str | None, given: Mapping[str, Any], known: Collection[str]
+) -> Any:
+    """Return a fault that `on` creates, with all its actions set; `known` are the options that it may have."""
     for name, value in given.items():
-        if name not in FaultOptions.__annotations__:
-            raise ConfigError(name, value, f"a fault's options are {', '.join(FaultOptions.__annotations__)}")
+        if name not in known:
+            raise ConfigError(name, value, f"a fault's options are {', '.join(known)}")
         if name in _NUMBERS and value is not None and not is_number(value, whole=name != "delay"):
             raise ConfigError(name, value, "a number" if name == "delay" else "a whole number")
-    fault = faults.on(api, **{name: given[name] for name in _SELECTORS if name in given})
+    actions = (*_VALUE_ACTIONS, *_FLAG_ACTIONS)
+    fault = on(api, **{name: value for name, value in given.items() if name not in actions})
     try:
         for action in _VALUE_ACTIONS:
             if given.get(action) is not None:
@@ -74,7 +81,7 @@ def is_number(value: object, *, whole: bool = False) -> bool:
     return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
 
 
-def _apply(fault: Fault, action: str, value: object) -> None:
+def _apply(fault: Any, action: str, value: object) -> None:
     """Call a method of the fault; a ConfigError names the option instead of the method's argument."""
     try:
         getattr(fault, action)(value)

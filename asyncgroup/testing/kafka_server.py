@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
-from asyncgroup.broker import ClusterOptions, EmbeddedCluster, GroupView
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.broker.control.options import ClusterKeywords
 from asyncgroup.errors import ConfigError
@@ -39,10 +39,10 @@ class KafkaServer:
     def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
         cluster = EmbeddedCluster(nodes, **options)
         cluster.faults.strict = True
-        self._thread = ServerThread(cluster)
+        self._thread = ServerThread(cluster, "KafkaServer")
         self.faults: Final = ServerFaults(self._thread.call)
         """Faults to inject: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
-        self.history: Final = ServerHistory(self._thread.call)
+        self.history: Final = ServerHistory[Exchange](self._thread.call)
         """The requests and responses so far."""
 
     def __repr__(self) -> str:

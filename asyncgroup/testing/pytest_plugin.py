@@ -1,40 +1,45 @@
-"""The pytest plugin: four fixtures, and the marker `kafka`.
+"""The pytest plugin: fixtures with an embedded Kafka or Pulsar, and the markers `kafka` and `pulsar`.
 
 `kafka_cluster`, `virtual_kafka` and `kafka_server` are for one test each, `session_kafka_server` (configured by
-`kafka_session_options`) for all tests of a session.
+`kafka_session_options`) for all tests of a session; `pulsar_cluster`, `virtual_pulsar`, `pulsar_server` and
+`session_pulsar_server` (`pulsar_session_options`) are the same for Pulsar.
 
 It is registered as the entry point `pytest11`, so pytest imports it in every test suite of an environment with asyncgroup.
 Until a test uses a fixture it imports only two small modules of asyncgroup, and it does not affect other tests.
 
-The two async fixtures run on the test's own event loop, by pytest-asyncio if it is loaded, otherwise by anyio's plugin.
-The other two need neither.
+The async fixtures run on the test's own event loop, by pytest-asyncio if it is loaded, otherwise by anyio's plugin. Those with
+a server need neither.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from asyncgroup.testing.kit.contexts import ItemContext, SessionContext, without_traceback
+from asyncgroup.testing.kit.contexts import ItemContext, SessionContext, server_of, without_traceback
 
 if TYPE_CHECKING:
     import asyncio
 
     from asyncgroup.testing.kafka_server import KafkaServer
+    from asyncgroup.testing.pulsar_server import PulsarServer
 
 __all__ = [
     "kafka_server",
     "kafka_session_options",
+    "pulsar_server",
+    "pulsar_session_options",
     "pytest_configure",
     "pytest_generate_tests",
     "pytest_runtest_call",
     "pytest_runtest_makereport",
     "session_kafka_server",
+    "session_pulsar_server",
 ]
 
 _MARKER = (
@@ -42,6 +47,15 @@ _MARKER = (
     "virtual_kafka and kafka_server; topics={'orders': 6}, faults=[{'api': 'Fetch', 'nth': 2, 'delay': 1.0}], "
     "slow={2: 0.1}; further options are those of asyncgroup.broker.EmbeddedCluster"
 )
+_PULSAR_MARKER = (
+    "pulsar(topics, brokers, faults, slow, unknown_topics, max_virtual_time, **options): the brokers of the fixtures pulsar_cluster, "
+    "virtual_pulsar and pulsar_server; topics={'orders': 6}, faults=[{'api': 'Send', 'nth': 2, 'delay': 1.0}], "
+    "slow={2: 0.1}; further options are those of asyncgroup.pulsar_broker.EmbeddedPulsar"
+)
+_VIRTUAL = {"virtual_kafka": "kafka", "virtual_pulsar": "pulsar"}
+"""The fixtures in virtual time, with their markers."""
+_OF_SESSION = {"session_kafka_server": "kafka", "session_pulsar_server": "pulsar"}
+"""The fixtures that all tests share, with their markers."""
 
 
 @pytest.fixture
@@ -73,12 +87,42 @@ def session_kafka_server(
         yield server
 
 
+@pytest.fixture
+def pulsar_server(request: pytest.FixtureRequest) -> Iterator[PulsarServer]:
+    """A Pulsar in a separate thread, for blocking clients (pulsar-client, Java)."""
+    from asyncgroup.testing.kit.pulsar_clusters import running_pulsar_server
+
+    with without_traceback(), running_pulsar_server(ItemContext(request.node, "pulsar")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pulsar_session_options() -> Mapping[str, Any]:
+    """The options of `session_pulsar_server`, as for the marker `pulsar`. Override it in your conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def session_pulsar_server(
+    pulsar_session_options: Mapping[str, Any], request: pytest.FixtureRequest
+) -> Iterator[PulsarServer]:
+    """A Pulsar in a separate thread that all tests of a session share, for blocking and asyncio clients."""
+    from asyncgroup.testing.kit.pulsar_clusters import running_pulsar_server
+
+    with (
+        without_traceback(),
+        running_pulsar_server(SessionContext(request.session, pulsar_session_options, "pulsar")) as server,
+    ):
+        yield server
+
+
 # -- hooks --------------------------------------------------------------------------------------------------------------
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and the async fixtures with the decorator of the suite's async plugin."""
+    """Register the markers, and the async fixtures with the decorator of the suite's async plugin."""
     config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line("markers", _PULSAR_MARKER)
     from asyncgroup.testing.kit import fixtures
 
     plugins = config.pluginmanager
@@ -113,7 +157,7 @@ def _without_async_plugin(function: Callable[..., Any]) -> Any:
 def _refuse(fixture: str) -> NoReturn:
     pytest.fail(
         f"{fixture} runs on the test's event loop: it needs pytest-asyncio and @pytest.mark.asyncio, or "
-        "@pytest.mark.anyio; kafka_server needs neither",
+        f"@pytest.mark.anyio; {server_of(fixture)} needs neither",
         pytrace=False,
     )
 
@@ -143,10 +187,14 @@ class _OnlyAnyio:
 
 
 class _VirtualLoop:
-    """A plugin that is registered while a test with `virtual_kafka` is collected; pytest-asyncio asks it for the loop."""
+    """A plugin that is registered while a test in virtual time is collected; pytest-asyncio asks it for the loop."""
+
+    def __init__(self, markers: Collection[str]) -> None:
+        self._markers = markers
 
     def pytest_asyncio_loop_factories(self, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
-        limit = ItemContext(item).options().get("max_virtual_time")
+        limits = [ItemContext(item, each).options().get("max_virtual_time") for each in self._markers]
+        limit = next((each for each in limits if each is not None), None)
         return {"virtual": functools.partial(_new_virtual_loop, limit)}
 
 
@@ -164,15 +212,16 @@ def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
-    """Give a test that uses `virtual_kafka` a loop in virtual time.
+    """Give a test that uses `virtual_kafka` or `virtual_pulsar` a loop in virtual time.
 
     If any plugin implements pytest-asyncio's hook for loops, it has to answer for every test of the suite. So the hook
     is registered only while such a test is collected.
     """
-    if "virtual_kafka" not in metafunc.fixturenames:
+    markers = [marker for fixture, marker in _VIRTUAL.items() if fixture in metafunc.fixturenames]
+    if not markers:
         return (yield)
     plugins = metafunc.config.pluginmanager
-    plugin = _VirtualLoop()
+    plugin = _VirtualLoop(markers)
     plugins.register(plugin)
     try:
         return (yield)
@@ -201,19 +250,23 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the cluster's state and last requests to the report of a failed test."""
+    """Add the state and the last requests of each cluster to the report of a failed test."""
     report = yield
     context = ItemContext(item)
     if call.when == "call":
         context.set_outcome(failed=call.excinfo is not None)
-    describe_cluster = context.report
-    if describe_cluster is None and "session_kafka_server" in getattr(item, "fixturenames", ()):
-        describe_cluster = SessionContext(item.session).report
-    if describe_cluster is not None and report.failed:
+    fixtures, of_session = getattr(item, "fixturenames", ()), SessionContext(item.session).reports
+    shared = {
+        marker: of_session[marker]
+        for name, marker in _OF_SESSION.items()
+        if name in fixtures and marker in of_session
+    }
+    reports = {**shared, **context.reports}
+    for marker, describe_cluster in reports.items() if report.failed else ():
         try:
-            report.sections.append(("Kafka", describe_cluster()))
+            report.sections.append((marker.capitalize(), describe_cluster()))
         except Exception as error:  # noqa: BLE001  a broken cluster must not hide how the test failed
-            report.sections.append(("Kafka", f"cannot be described: {error!r}"))
+            report.sections.append((marker.capitalize(), f"cannot be described: {error!r}"))
     if call.when == "teardown":
         context.clear()
     return report

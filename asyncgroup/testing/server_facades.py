@@ -1,4 +1,4 @@
-"""Thread-safe faults and history of a `KafkaServer`.
+"""Thread-safe faults and history of a `KafkaServer` and a `PulsarServer`.
 
 Every method runs on the server's event loop, and blocks the calling thread until it is done.
 """
@@ -7,27 +7,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, Unpack
 
-from asyncgroup.broker import EmbeddedCluster, Exchange, Fault
+from asyncgroup.broker.traffic.fault import RequestFault
+from asyncgroup.broker.traffic.recorder import RecordedExchange
 from asyncgroup.testing.fault_options import FaultOptions, make_fault
 
-__all__ = ["ServerFault", "ServerFaults", "ServerHistory"]
+__all__ = ["InjectedFaults", "ServerFault", "ServerFaults", "ServerHistory"]
+
+ExchangeT = TypeVar("ExchangeT", bound=RecordedExchange)
+"""The exchanges of a protocol."""
 
 _GRACE: Final = 60.0
 """Seconds that a call waits for the server's thread in addition to the timeout that applies on the thread."""
 
 
 class _Call(Protocol):
-    """The type of `KafkaServer.call`."""
+    """The type of `KafkaServer.call`, with any cluster."""
 
-    def __call__(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = ...) -> Any: ...
+    def __call__(self, function: Callable[[Any], Any], *, timeout: float = ...) -> Any: ...
 
 
 class ServerFault:
     """A fault of a `KafkaServer`; created by `ServerFaults.on`."""
 
-    def __init__(self, call: _Call, fault: Fault) -> None:
+    _options: ClassVar = frozenset(FaultOptions.__annotations__)
+    _example: ClassVar = ("a KafkaServer", "Fetch")
+
+    def __init__(self, call: _Call, fault: RequestFault[Any]) -> None:
         self._call = call
         self._fault = fault
 
@@ -36,10 +43,9 @@ class ServerFault:
 
         def __getattr__(self, name: str) -> object:
             """Explain to users of an EmbeddedCluster's faults that `delay()` and the like are arguments here."""
-            if name in FaultOptions.__annotations__:
-                raise AttributeError(
-                    f"a KafkaServer's fault is created in one call: faults.on('Fetch', {name}=…)"
-                )
+            if name in self._options:
+                server, api = self._example
+                raise AttributeError(f"{server}'s fault is created in one call: faults.on({api!r}, {name}=…)")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -69,18 +75,11 @@ class ServerFault:
         self._call(lambda _: self._fault.cancel())
 
 
-class ServerFaults:
-    """The faults of a `KafkaServer`."""
+class InjectedFaults:
+    """The faults of a server of any protocol."""
 
     def __init__(self, call: _Call) -> None:
         self._call = call
-
-    def on(self, api: str | None = None, **options: Unpack[FaultOptions]) -> ServerFault:
-        """Create a fault in one call: `faults.on("Fetch", topic="orders", nth=2, error="NOT_LEADER_OR_FOLLOWER")`.
-
-        Functions (`where`, `answer`, `mutate`, `observe`) run on the broker's thread.
-        """
-        return ServerFault(self._call, self._call(lambda cluster: make_fault(cluster.faults, api, **options)))
 
     @property
     def unused(self) -> list[str]:
@@ -93,21 +92,32 @@ class ServerFaults:
         self._call(lambda cluster: cluster.faults.clear())
 
 
-class ServerHistory:
-    """The history of a `KafkaServer`."""
+class ServerFaults(InjectedFaults):
+    """The faults of a `KafkaServer`."""
+
+    def on(self, api: str | None = None, **options: Unpack[FaultOptions]) -> ServerFault:
+        """Create a fault in one call: `faults.on("Fetch", topic="orders", nth=2, error="NOT_LEADER_OR_FOLLOWER")`.
+
+        Functions (`where`, `answer`, `mutate`, `observe`) run on the broker's thread.
+        """
+        return ServerFault(self._call, self._call(lambda cluster: make_fault(cluster.faults, api, **options)))
+
+
+class ServerHistory(Generic[ExchangeT]):
+    """The history of a `KafkaServer` or `PulsarServer`."""
 
     def __init__(self, call: _Call) -> None:
         self._call = call
 
-    def of(self, *apis: str, **fields: Any) -> list[Exchange]:
-        """Return the exchanges of these APIs (default: all) with these field values, as `History.of` does."""
-        found: list[Exchange] = self._call(lambda cluster: cluster.history.of(*apis, **fields))
+    def of(self, *apis: str, **fields: Any) -> list[ExchangeT]:
+        """Return the exchanges of these APIs (default: all) with these field values, as `of` of the cluster's history does."""
+        found: list[ExchangeT] = self._call(lambda cluster: cluster.history.of(*apis, **fields))
         return found
 
-    def wait_for(self, *apis: str, count: int = 1, timeout: float = 10.0, **fields: Any) -> list[Exchange]:
+    def wait_for(self, *apis: str, count: int = 1, timeout: float = 10.0, **fields: Any) -> list[ExchangeT]:
         """Wait until at least `count` exchanges match and return all that do; TimeoutError after `timeout` seconds."""
 
-        def wait(cluster: EmbeddedCluster) -> Any:
+        def wait(cluster: Any) -> Any:
             history = cluster.history
 
             def describe() -> str:
@@ -118,11 +128,11 @@ class ServerHistory:
 
             return _within(timeout, lambda: history.wait_for(*apis, count=count, **fields), describe)
 
-        found: list[Exchange] = self._call(wait, timeout=timeout + _GRACE)
+        found: list[ExchangeT] = self._call(wait, timeout=timeout + _GRACE)
         return found
 
     def story(self, last: int | None = None, *, fold: bool = False) -> str:
-        """Return the exchanges as text, one per line, or only the `last` ones; as `History.story`."""
+        """Return the exchanges as text, one per line, or only the `last` ones; as the cluster's history does."""
         text: str = self._call(lambda cluster: cluster.history.story(last, fold=fold))
         return text
 

@@ -1,20 +1,47 @@
-"""The thread that runs an embedded cluster for blocking code, and calls from other threads to its event loop."""
+"""The thread that runs an embedded broker for blocking code, and calls from other threads to its event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ClosedError, UsageError
 
-__all__ = ["CALL_TIMEOUT", "AdjustableLoop", "ServerThread"]
+__all__ = ["CALL_TIMEOUT", "AdjustableLoop", "ServerThread", "ThreadedCluster"]
 
 CALL_TIMEOUT: Final = 60.0
 """Seconds after which a call to the cluster's thread times out."""
+
+
+class _Faults(Protocol):
+    def clear(self) -> None: ...
+
+
+class ThreadedCluster(Protocol):
+    """An embedded broker, of any protocol, that runs within its context."""
+
+    @property
+    def faults(self) -> _Faults:
+        """Its faults."""
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> object: ...
+
+
+ClusterT = TypeVar("ClusterT", bound=ThreadedCluster)
+"""The cluster that a thread runs."""
 
 
 class AdjustableLoop(asyncio.SelectorEventLoop):
@@ -29,19 +56,26 @@ class AdjustableLoop(asyncio.SelectorEventLoop):
         """The loop's clock in seconds: the machine's monotonic clock plus all advances."""
         return super().time() + self._ahead
 
+    def wall_clock(self) -> int:
+        """The time of day in ms, ahead of the machine's by all advances."""
+        return time.time_ns() // 1_000_000 + int(self._ahead * 1000)
+
     def advance(self, seconds: float) -> None:
         """Set the clock forward. Must be called on the loop's own thread."""
         self._ahead += seconds
 
 
-class ServerThread:
-    """Runs `cluster` on an event loop in a separate thread, between `start` and `stop`."""
+class ServerThread(Generic[ClusterT]):
+    """Runs `cluster` on an event loop in a separate thread, between `start` and `stop`. `server` is the class that users see."""
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
+    def __init__(self, cluster: ClusterT, server: str) -> None:
         self.cluster = cluster
+        self._server = server
         self.ignores_unused_faults = False
         """Whether unused faults are no error when the cluster stops."""
-        self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"{server.removesuffix('Server').lower()}-server", daemon=True
+        )
         self._started: Future[None] = Future()  # done when the cluster runs, or its start has failed
         self._stop_requested: Future[None] = Future()
         self._result: Future[None] = Future()  # done when the thread ends, with its exception
@@ -58,7 +92,7 @@ class ServerThread:
     def start(self) -> None:
         """Start the thread and the cluster, once; raises what the cluster's start raises."""
         if self._started.done():
-            raise UsageError("a KafkaServer can be entered only once; create a new one")
+            raise UsageError(f"a {self._server} can be entered only once; create a new one")
         self._thread.start()
         try:
             self._started.result(CALL_TIMEOUT)
@@ -76,14 +110,14 @@ class ServerThread:
         """Raise what the thread raised; TimeoutError if it is stuck."""
         self._result.result(0)
 
-    def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = CALL_TIMEOUT) -> Any:
+    def call(self, function: Callable[[ClusterT], Any], *, timeout: float = CALL_TIMEOUT) -> Any:
         """Call `function(cluster)` on the event loop, await the result if needed, and return it.
 
         Raises TimeoutError after `timeout` seconds, and cancels what is awaited; ClosedError if the cluster ends first.
         """
         if threading.current_thread() is self._thread:
             raise UsageError(
-                "a call from the KafkaServer's own thread would deadlock: call the cluster's methods there"
+                f"a call from the {self._server}'s own thread would deadlock: call the cluster's methods there"
             )
 
         async def work() -> Any:
@@ -92,12 +126,12 @@ class ServerThread:
 
         with self._call_lock:
             if self._loop is None:
-                raise ClosedError("the KafkaServer is not running: use it inside its `with` block")
+                raise ClosedError(f"the {self._server} is not running: use it inside its `with` block")
             future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result(timeout)
         except CancelledError:
-            raise ClosedError("the KafkaServer was stopped during this call") from None
+            raise ClosedError(f"the {self._server} was stopped during this call") from None
         finally:
             future.cancel()  # after a timeout or an interrupt; otherwise it is done
 

@@ -11,11 +11,14 @@ import pytest
 import asyncgroup.testing
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.pulsar_broker import EmbeddedPulsar
 from asyncgroup.testing import (
     KafkaServer,
     MemorySource,
     Network,
+    PulsarServer,
     VirtualKafka,
+    VirtualPulsar,
     VirtualTimeLoop,
     VirtualTransport,
     current_network,
@@ -37,9 +40,13 @@ MEMBERS: Final = {
     " wait_done",
     "Network": "blackhole chunk_size connections cut describe_faults heal hosts latency listeners refuse set_latency"
     " source window",
+    "PulsarServer": "admin_url advance brokers call create_subscription create_topic cut delete_topic faults history"
+    " ignore_unused_faults messages produce restart_broker service_url slow_broker start_broker stop_broker subscription"
+    " terminate topic topics unload update_partitions",
     "VirtualDeadlock": "",
     "VirtualKafka": "advance network",
     "VirtualLivelock": "",
+    "VirtualPulsar": "advance network",
     "VirtualServer": "abort_clients close close_clients get_loop is_serving serve_forever sockets start_serving wait_closed",
     "VirtualTimeError": "",
     "VirtualTimeLimit": "",
@@ -88,6 +95,15 @@ def test_a_kafka_server_and_what_it_returns() -> None:
         assert members(server.faults.on("Fetch", optional=True)) == MEMBERS["ServerFault"]
 
 
+def test_a_pulsar_server_and_what_it_returns() -> None:
+    server = PulsarServer()
+    assert members(server) == MEMBERS["PulsarServer"]
+    assert members(server.faults) == MEMBERS["ServerFaults"]
+    assert members(server.history) == MEMBERS["ServerHistory"]
+    with server:
+        assert members(server.faults.on("Send", optional=True)) == MEMBERS["ServerFault"]
+
+
 def test_an_apache_kafka() -> None:
     assert members(ApacheKafka()) == MEMBERS["ApacheKafka"]
 
@@ -103,6 +119,7 @@ def test_records_in_memory() -> None:
 
 def test_a_virtual_cluster() -> None:
     assert members(VirtualKafka(), EmbeddedCluster()) == MEMBERS["VirtualKafka"]
+    assert members(VirtualPulsar(), EmbeddedPulsar()) == MEMBERS["VirtualPulsar"]
 
 
 def test_the_network_and_its_connections() -> None:

@@ -18,7 +18,15 @@ from asyncgroup.testing.kit.marker_options import MarkerOptions
 from asyncgroup.testing.virtual.loop import current_network
 from asyncgroup.testing.virtual.network import Network
 
-__all__ = ["TestContext", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
+__all__ = [
+    "REPORT_LINES",
+    "TestContext",
+    "VirtualKafka",
+    "need_virtual_loop",
+    "running_cluster",
+    "running_server",
+    "running_virtual_cluster",
+]
 
 REPORT_LINES: Final = 60
 """The number of exchanges in the report of a failed test."""
@@ -41,7 +49,7 @@ class TestContext(Protocol):
     """The test, or test session, that uses a fixture."""
 
     def options(self) -> Mapping[str, Any]:
-        """Return the keyword arguments of its `kafka` marker."""
+        """Return the keyword arguments of its marker."""
 
     def failed(self) -> bool:
         """Return whether the test has failed; unused faults are not reported then."""
@@ -66,7 +74,7 @@ async def running_cluster(context: TestContext) -> AsyncIterator[EmbeddedCluster
 @asynccontextmanager
 async def running_virtual_cluster(context: TestContext) -> AsyncIterator[VirtualKafka]:
     """Run the cluster of an async test on a virtual-time loop."""
-    _need_virtual_loop()
+    need_virtual_loop("virtual_kafka")
     options = MarkerOptions.parse(context.options())
     async with VirtualKafka(options.cluster) as cluster:
         _begin(context, options, cluster)
@@ -110,12 +118,13 @@ def _describe_server(server: KafkaServer) -> str:
         return repr(server)
 
 
-def _need_virtual_loop() -> None:
+def need_virtual_loop(fixture: str) -> None:
+    """Raise UsageError if the test of a fixture has no event loop in virtual time."""
     try:
         current_network()
     except UsageError as error:
         raise UsageError(
-            "virtual_kafka needs a test on a VirtualTimeLoop. With pytest-asyncio 1.4 or newer, an async test that uses "
+            f"{fixture} needs a test on a VirtualTimeLoop. With pytest-asyncio 1.4 or newer, an async test that uses "
             "the fixture runs on one; with anyio, the test's `anyio_backend` has to be "
             '("asyncio", {"loop_factory": asyncgroup.testing.VirtualTimeLoop})'
         ) from error

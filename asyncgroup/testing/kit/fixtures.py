@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncgroup.testing.kit.contexts import ItemContext, without_traceback
+from asyncgroup.testing.kit.contexts import ItemContext, server_of, without_traceback
 
 if TYPE_CHECKING:
     from asyncgroup.broker import EmbeddedCluster
+    from asyncgroup.pulsar_broker import EmbeddedPulsar
     from asyncgroup.testing.kit.clusters import VirtualKafka
+    from asyncgroup.testing.kit.pulsar_clusters import VirtualPulsar
 
-__all__ = ["kafka_cluster", "virtual_kafka"]
+__all__ = ["kafka_cluster", "pulsar_cluster", "virtual_kafka", "virtual_pulsar"]
 
 
 async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
@@ -41,6 +43,29 @@ async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[Virtual
             yield cluster
 
 
+async def pulsar_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedPulsar]:
+    """A Pulsar on the test's own event loop, with real sockets on free ports of 127.0.0.1."""
+    from asyncgroup.testing.kit.pulsar_clusters import running_pulsar
+
+    _check_loop(request)
+    with without_traceback():
+        async with running_pulsar(ItemContext(request.node, "pulsar")) as pulsar:
+            yield pulsar
+
+
+async def virtual_pulsar(request: pytest.FixtureRequest) -> AsyncIterator[VirtualPulsar]:
+    """A Pulsar in virtual time and in an in-memory network: minutes pass in milliseconds.
+
+    For clients that use the event loop's clock only, such as asyncgroup's own.
+    """
+    from asyncgroup.testing.kit.pulsar_clusters import running_virtual_pulsar
+
+    _check_loop(request)
+    with without_traceback():
+        async with running_virtual_pulsar(ItemContext(request.node, "pulsar")) as pulsar:
+            yield pulsar
+
+
 def _check_loop(request: pytest.FixtureRequest) -> None:
     """Fail the test if the cluster's event loop would not run: in a blocking test, or if the test has another loop."""
     _check_asyncio(request)
@@ -54,7 +79,7 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
         elif request.node.get_closest_marker("anyio") is None:
             pytest.fail(
                 f"{request.fixturename} runs on the event loop of an async test, and this test is not async; use "
-                "kafka_server for blocking tests",
+                f"{server_of(request.fixturename)} for blocking tests",
                 pytrace=False,
             )
         return
@@ -66,7 +91,7 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
         pytest.fail(
             f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}, which would not run "
             f'during the test. Set asyncio_default_fixture_loop_scope = "{test}", or set the test\'s loop_scope to '
-            f'"{fixture}"; or use kafka_server, which runs on its own loop',
+            f'"{fixture}"; or use {server_of(request.fixturename)}, which runs on its own loop',
             pytrace=False,
         )
 
@@ -80,8 +105,8 @@ def _check_asyncio(request: pytest.FixtureRequest) -> None:
         is_asyncio = request.node.get_closest_marker("trio") is None
     if not is_asyncio:
         pytest.fail(
-            f"{request.fixturename} runs on asyncio, and this test on trio; use kafka_server, which runs in a "
-            "separate thread",
+            f"{request.fixturename} runs on asyncio, and this test on trio; use {server_of(request.fixturename)}, which "
+            "runs in a separate thread",
             pytrace=False,
         )
 

@@ -11,7 +11,7 @@ from asyncgroup.broker.arguments import check_names
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 
-__all__ = ["MarkerOptions", "is_duration"]
+__all__ = ["MarkerOptions", "check_kit_options", "is_duration", "listed_faults", "slow_by_node"]
 
 _CLUSTER_OPTIONS: Final = frozenset(each.name for each in fields(ClusterOptions))
 _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_topics"})
@@ -34,11 +34,11 @@ class MarkerOptions:
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the options for a marker's keyword arguments. Raises ConfigError for unknown or wrong ones."""
         check_names(options, {*_CLUSTER_OPTIONS, *_OWN_OPTIONS}, "@pytest.mark.kafka")
-        _check_kinds(options)
+        check_kit_options(options)
         return cls(
             cluster=ClusterOptions(**{n: value for n, value in options.items() if n in _CLUSTER_OPTIONS}),
-            faults=_faults(options.get("faults", ())),
-            slow=_slow(options.get("slow", {})),
+            faults=listed_faults(options.get("faults", ()), "[{'api': 'Fetch', 'nth': 2, 'delay': 1.0}]"),
+            slow=slow_by_node(options.get("slow", {}), "node"),
             unknown_topics=options.get("unknown_topics", False),
         )
 
@@ -50,7 +50,8 @@ class MarkerOptions:
             make_fault(cluster.faults, **fault)
 
 
-def _check_kinds(options: Mapping[str, Any]) -> None:
+def check_kit_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for wrong values of options that are those of the kit, for any broker."""
     if not isinstance(allowed := options.get("unknown_topics", False), bool):
         raise ConfigError("unknown_topics", allowed, "True or False")
     limit = options.get("max_virtual_time")
@@ -58,18 +59,20 @@ def _check_kinds(options: Mapping[str, Any]) -> None:
         raise ConfigError("max_virtual_time", limit, "a number of seconds, more than 0")
 
 
-def _faults(given: object) -> Sequence[Mapping[str, Any]]:
+def listed_faults(given: object, example: str) -> Sequence[Mapping[str, Any]]:
+    """Return the arguments of each fault. Raises ConfigError, with an example."""
     listed = [given] if isinstance(given, Mapping) else given
     if not isinstance(listed, Sequence) or not all(isinstance(fault, Mapping) for fault in listed):
-        raise ConfigError("faults", given, "a list such as [{'api': 'Fetch', 'nth': 2, 'delay': 1.0}]")
+        raise ConfigError("faults", given, f"a list such as {example}")
     return list(listed)
 
 
-def _slow(given: object) -> Mapping[int, float]:
+def slow_by_node(given: object, what: str) -> Mapping[int, float]:
+    """Return the delays by the number of a node, or `what` it is called. Raises ConfigError."""
     if not isinstance(given, Mapping) or not all(
         is_number(node_id, whole=True) and is_number(delay) for node_id, delay in given.items()
     ):
-        raise ConfigError("slow", given, "seconds by node, such as {2: 0.1}")
+        raise ConfigError("slow", given, f"seconds by {what}, such as {{2: 0.1}}")
     return given
 
 
