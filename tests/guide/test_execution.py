@@ -37,6 +37,7 @@ RECORDS: Final = 3
 STORIES: Final = "tests/guide/test_execution.py"
 REBALANCES: Final = "tests/guide/test_rebalances.py"
 SUITES: Final = "tests/testing/test_pytest_guide.py"
+PULSAR_SUITES: Final = "tests/testing/test_pytest_pulsar_guide.py"
 SPARK: Final = "tests/spark/test_guide.py"
 QUEUES: Final = "tests/guide/test_work_queues.py"
 PRODUCTION: Final = "tests/guide/test_in_production.py"
@@ -141,6 +142,8 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("testing-kit", "virtual_kafka"): f"{SUITES}::test_the_examples_without_spark",
     ("testing-kit", "spark.read"): f"{SUITES}::test_the_example_with_spark",
     ("testing-kit", "kafka_session_options"): f"{SUITES}::test_the_options_of_a_sessions_cluster",
+    ("testing-kit-pulsar", "import pulsar"): f"{PULSAR_SUITES}::test_the_examples",
+    ("testing-kit-pulsar", "virtual_pulsar"): f"{PULSAR_SUITES}::test_the_examples",
 }
 """The test that executes each snippet, by page and a text that only this snippet of the page contains."""
 

@@ -15,6 +15,7 @@ import asyncgroup.admin
 import asyncgroup.broker
 import asyncgroup.group
 import asyncgroup.pulsar
+import asyncgroup.pulsar_broker
 import asyncgroup.security
 import asyncgroup.spark
 import asyncgroup.telemetry
@@ -59,7 +60,7 @@ def objects(page: str) -> dict[str, type]:
     return {**OBJECTS, **OF_PAGE.get(page, {})}
 
 
-THEIRS = ("from aiokafka import", "from confluent_kafka import", "logging.LogRecord")
+THEIRS = ("from aiokafka import", "from confluent_kafka import", "import pulsar\n", "logging.LogRecord")
 """Blocks whose variables are objects of other packages."""
 
 OPTIONAL = {"fastapi", "uvicorn"}
@@ -89,6 +90,7 @@ MODULES = (
     asyncgroup.admin,
     asyncgroup.producer,
     asyncgroup.pulsar,
+    asyncgroup.pulsar_broker,
     asyncgroup.spark,
     asyncgroup.security,
     asyncgroup.broker,
@@ -116,7 +118,8 @@ OTHERS = {
     ),
     *("AbortTxn", "BeginTxn", "CommitTxn", "Reader", "TableView"),
     *("CommandRedeliverUnacknowledgedMessages", "ConsumerConfigurationData", "ProducerConfigurationData"),
-    "TopicNotFound",
+    *("Ack", "Command", "Flow", "LookupTopic", "Producer", "Seek", "Send", "Subscribe"),
+    *("ServerError", "ServiceNotReady", "TopicNotFound", "TopicTerminatedError"),
     *("Durable", "Exclusive", "ExclusiveWithFencing", "Failover", "NonDurable", "Shared", "WaitForExclusive"),
 }
 """Names in the text that belong to Python, Kafka, Spark, another client or a snippet."""
@@ -220,6 +223,8 @@ def test_arguments_of_classes_in_the_text_exist(name: str) -> None:
                 named = set(re.findall(r"(?:^|, )(\w+)=", own))
                 if made in (asyncgroup.testing.KafkaServer, asyncgroup.broker.EmbeddedCluster):
                     made = asyncgroup.broker.ClusterOptions
+                if made in (asyncgroup.testing.PulsarServer, asyncgroup.pulsar_broker.EmbeddedPulsar):
+                    made = asyncgroup.pulsar_broker.PulsarOptions
                 known = set(inspect.signature(made).parameters)
                 if dataclasses.is_dataclass(made):  # its `__new__` may take any name, to say what is meant
                     known |= {each.name for each in dataclasses.fields(made)}
