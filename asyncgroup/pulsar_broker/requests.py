@@ -40,6 +40,7 @@ class BrokerRequests:
             c.CommandLookupTopic: self._lookup,
             c.CommandPartitionedTopicMetadata: self._partitions,
             c.CommandGetTopicsOfNamespace: self._topics,
+            c.CommandGetSchema: self._schema,
             **self.producers.table,
             **self.consumers.table,
         }
@@ -91,6 +92,17 @@ class BrokerRequests:
             request_id=command.request_id, partitions=count, response=0
         )
         connection.reply(command, answer)
+
+    def _schema(self, connection: ConnectedClient, command: c.CommandGetSchema) -> None:
+        """Topics have no schemas; Java's client asks for them before it writes a copy of a message."""
+        connection.reply(
+            command,
+            c.CommandGetSchemaResponse(
+                request_id=command.request_id,
+                error_code=ServerError.TOPIC_NOT_FOUND,
+                error_message="Topic not found or no-schema",
+            ),
+        )
 
     def _topics(self, connection: ConnectedClient, command: c.CommandGetTopicsOfNamespace) -> None:
         names = self._node.namespaces.of_namespace(command.namespace)

@@ -44,6 +44,8 @@ __all__ = [
     "CommandFlow",
     "CommandGetLastMessageId",
     "CommandGetLastMessageIdResponse",
+    "CommandGetSchema",
+    "CommandGetSchemaResponse",
     "CommandGetTopicsOfNamespace",
     "CommandGetTopicsOfNamespaceResponse",
     "CommandLookupTopic",
@@ -334,6 +336,26 @@ class CommandTopicMigrated(Command):
     resource_type: Annotated[int, Field(2, INT32)]
     broker_service_url: Annotated[str | None, Field(3, STRING)] = None
     broker_service_url_tls: Annotated[str | None, Field(4, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandGetSchema(Command):
+    """Asks for the schema of a topic."""
+
+    TYPE: ClassVar = 34
+    request_id: Annotated[int, Field(1, UINT64)]
+    topic: Annotated[str, Field(2, STRING)]
+    schema_version: Annotated[bytes | None, Field(3, BYTES)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandGetSchemaResponse(Command):
+    """The answer to CommandGetSchema: that there is none."""
+
+    TYPE: ClassVar = 35
+    request_id: Annotated[int, Field(1, UINT64)]
+    error_code: Annotated[int | None, Field(2, INT32)] = None
+    error_message: Annotated[str | None, Field(3, STRING)] = None
 
 
 # --- answers ------------------------------------------------------------------------------------------------------------

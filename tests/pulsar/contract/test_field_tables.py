@@ -43,6 +43,7 @@ LEFT_OUT = {
     "CommandProducer": {"schema"},
     "CommandSubscribe": {"schema"},
     "CommandSuccess": {"schema"},
+    "CommandGetSchemaResponse": {"schema", "schema_version"},
     # between clusters
     "CommandSend": {"marker", "message_id"},
     "CommandAck": {"properties"},
@@ -52,8 +53,7 @@ LEFT_OUT = {
 """Fields that are skipped when they are read."""
 
 COMMANDS_LEFT_OUT = {
-    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "GET_SCHEMA", "GET_SCHEMA_RESPONSE", "GET_OR_CREATE_SCHEMA",
-    "GET_OR_CREATE_SCHEMA_RESPONSE", "NEW_TXN", "NEW_TXN_RESPONSE", "ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE",
+    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "GET_OR_CREATE_SCHEMA", "GET_OR_CREATE_SCHEMA_RESPONSE", "NEW_TXN", "NEW_TXN_RESPONSE", "ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE",
     "ADD_SUBSCRIPTION_TO_TXN", "ADD_SUBSCRIPTION_TO_TXN_RESPONSE", "END_TXN", "END_TXN_RESPONSE", "END_TXN_ON_PARTITION",
     "END_TXN_ON_PARTITION_RESPONSE", "END_TXN_ON_SUBSCRIPTION", "END_TXN_ON_SUBSCRIPTION_RESPONSE",
     "TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE",
