@@ -17,7 +17,7 @@ Each name is imported on first use. How the package is built:
 - `topic`: a topic or partition. `topic_log`: its entries; `topic_producers`: its producers, their access modes and deduplication.
 - `subscription`: the consumers that share a `cursor`, which is what they have acknowledged. `subscribed_consumer`: one of them.
 - `dispatch_single`: who gets an entry in Exclusive and Failover subscriptions, `dispatch_shared`: in Shared and Key_Shared ones,
-  there by `key_selectors`.
+  there by `consumer_rotation` and `key_selectors`.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class ConsumerRequests:
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
+        self._homes: dict[SubscribedConsumer, ConnectedClient] = {}  # the connections of consumers
         self.table: dict[type[c.Command], Callable[..., None]] = {
             c.CommandSubscribe: self._subscribe,
             c.CommandFlow: self._flow,
@@ -74,6 +75,7 @@ class ConsumerRequests:
             topic.end_subscription_without_consumers(subscription)
             raise
         connection.consumers[command.consumer_id] = _Place(topic, subscription, consumer)
+        self._homes[consumer] = connection
         connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def _place(self, connection: ConnectedClient, consumer_id: int) -> _Place:
@@ -148,13 +150,15 @@ class ConsumerRequests:
         """A consumer has left. `comes_back`: a subscription that is not durable stays, as when it is moved."""
         found: _Place | None = connection.consumers.pop(consumer_id, None)
         if found is not None:
+            self._homes.pop(found.consumer, None)
             found.subscription.remove(found.consumer)
             if not comes_back:
                 found.topic.end_subscription_without_consumers(found.subscription)
 
-    def evict(self, connection: ConnectedClient, subscription: TopicSubscription) -> None:
+    def evict(self, subscription: TopicSubscription) -> None:
         """Close the consumers of a subscription: it moves, or its topic is unloaded or deleted."""
-        for number, place in list(connection.consumers.items()):
-            if place.subscription is subscription:
-                self.forget(connection, number, comes_back=True)
-                connection.send(c.CommandCloseConsumer(consumer_id=number, request_id=_NO_REQUEST))
+        for consumer in subscription.consumers:
+            connection = self._homes.get(consumer)  # None: it is at another node
+            if connection is not None:
+                self.forget(connection, consumer.id, comes_back=True)
+                connection.send(c.CommandCloseConsumer(consumer_id=consumer.id, request_id=_NO_REQUEST))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
 from asyncgroup.pulsar.wire.enums import KeySharedMode
+from asyncgroup.pulsar_broker.consumer_rotation import ConsumerRotation
 from asyncgroup.pulsar_broker.cursor import Cursor
 from asyncgroup.pulsar_broker.key_selectors import ConsistentSelector, KeySelector, StickySelector
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.topic_log import StoredEntry, TopicLog
 
 __all__ = ["KeySharedDispatcher", "SharedDispatcher"]
-
-LOT: Final = 20
-"""Entries that a consumer gets before the next one has its turn (`dispatcherMaxRoundRobinBatchSize`)."""
 
 
 class SharedDispatcher:
@@ -28,7 +26,6 @@ class SharedDispatcher:
     def __init__(
         self, log: TopicLog, cursor: Cursor, now: Callable[[], int], wake: Callable[[int], None]
     ) -> None:
-        self.consumers: list[SubscribedConsumer] = []
         self.redeliveries: defaultdict[int, int] = defaultdict(int)
         """How often entries were asked for again, by index."""
         self._log = log
@@ -39,8 +36,11 @@ class SharedDispatcher:
         self._again: list[int] = []  # a heap of entries that come before new ones
         self._is_again: set[int] = set()
         self._delayed: list[tuple[int, int]] = []  # a heap: time in ms, entry
-        self._turn = 0
-        self._in_lot = 0
+        self._rotation = ConsumerRotation()
+        self._holders: dict[int, SubscribedConsumer] = {}  # the consumer that has an entry
+        self._of_chunks: dict[
+            str, SubscribedConsumer
+        ] = {}  # the consumer of a value whose last chunk was not pushed yet
 
     def __repr__(self) -> str:
         return (
@@ -48,18 +48,37 @@ class SharedDispatcher:
             f"{len(self._is_again)} again, {len(self._delayed)} delayed>"
         )
 
+    @property
+    def consumers(self) -> Sequence[SubscribedConsumer]:
+        """The consumers: by priority, then as they came."""
+        return self._rotation.consumers
+
     def add(self, consumer: SubscribedConsumer) -> None:
         """Add a consumer."""
-        self.consumers.append(consumer)
-        self.consumers.sort(key=lambda each: each.priority)
+        self._rotation.add(consumer)
 
     def remove(self, consumer: SubscribedConsumer) -> None:
         """Remove a consumer; what it has not acknowledged goes to others. The counts end with the last one."""
-        self.consumers.remove(consumer)
-        self._put_again(consumer.give_back())
+        self._rotation.remove(consumer)
+        self._of_chunks = {uuid: each for uuid, each in self._of_chunks.items() if each is not consumer}
+        self._put_again(self._take_back(consumer))
         if not self.consumers:
             self.redeliveries.clear()
         self.dispatch()
+
+    def flow(self, consumer: SubscribedConsumer, permits: int) -> None:
+        """A consumer may get more messages."""
+        consumer.permits += permits
+        self._rotation.refresh(consumer)
+        self.dispatch()
+
+    def _take_back(self, consumer: SubscribedConsumer, indexes: Iterable[int] | None = None) -> list[int]:
+        """Take entries away from a consumer, by default all that it has; return those that it had."""
+        given = consumer.give_back(None if indexes is None else list(indexes))
+        for index in given:
+            self._holders.pop(index, None)
+        self._rotation.refresh(consumer)
+        return given
 
     # --- entries ----------------------------------------------------------------------------------------------------------
 
@@ -76,7 +95,8 @@ class SharedDispatcher:
     def rewind(self) -> None:
         """Everything that is not acknowledged comes again: the subscription was moved."""
         for consumer in self.consumers:
-            consumer.give_back()
+            self._take_back(consumer)
+        self._of_chunks.clear()
         self._again.clear()
         self._is_again.clear()
         self._delayed.clear()
@@ -86,34 +106,33 @@ class SharedDispatcher:
 
     def dispatch(self) -> None:
         """Push as many entries as there are permits for."""
-        while (consumer := self._next_consumer()) is not None:
-            entry = self._next_entry()
-            if entry is None:
-                return
+        rotation = self._rotation
+        while rotation.is_any_able and (entry := self._next_entry()) is not None:
+            consumer = rotation.next() if entry.metadata.uuid is None else self._next_for_chunk(entry)
+            assert consumer is not None
             self._push(consumer, entry)
 
-    def _push(self, consumer: SubscribedConsumer, entry: StoredEntry) -> None:
-        self._in_lot += 1
-        cursor = self._cursor
-        consumer.take(
-            entry, cursor.unacked(entry), cursor.partly_acked(entry), self.redeliveries.get(entry.index, 0)
-        )
+    def _next_for_chunk(self, entry: StoredEntry) -> SubscribedConsumer | None:
+        """Return the consumer that has the earlier chunks of a value, also without permits (`SharedConsumerAssignor`).
 
-    def _next_consumer(self) -> SubscribedConsumer | None:
-        able = [consumer for consumer in self.consumers if consumer.can_take]
-        if not able:
-            return None
-        able = [consumer for consumer in able if consumer.priority == able[0].priority]
-        current = self.consumers[self._turn % len(self.consumers)]
-        if current in able and self._in_lot < LOT:
-            return current
-        self._in_lot = 0
-        for step in range(1, len(self.consumers) + 1):
-            found = self.consumers[(self._turn + step) % len(self.consumers)]
-            if found in able:
-                self._turn = (self._turn + step) % len(self.consumers)
-                return found
-        return None
+        A chunk whose first one is with no consumer goes to the next one, which asks for it again; Pulsar acknowledges it.
+        """
+        metadata = entry.metadata
+        if metadata.uuid is None or metadata.chunk_id is None or metadata.num_chunks_from_msg is None:
+            return self._rotation.next()
+        found = self._of_chunks.get(metadata.uuid) or self._rotation.next()
+        if found is not None and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            self._of_chunks[metadata.uuid] = found
+        else:
+            self._of_chunks.pop(metadata.uuid, None)
+        return found
+
+    def _push(self, consumer: SubscribedConsumer, entry: StoredEntry) -> None:
+        cursor, index = self._cursor, entry.index
+        self._holders[index] = consumer
+        consumer.take(
+            entry, cursor.unacked(entry), cursor.partly_acked(entry), self.redeliveries.get(index, 0)
+        )
 
     def _next_entry(self) -> StoredEntry | None:
         while (index := self._next_index()) is not None:
@@ -168,7 +187,7 @@ class SharedDispatcher:
         epoch: int | None,  # noqa: ARG002  ordered subscriptions have it
     ) -> None:
         """Entries of a consumer are to be delivered again, to any of them; None: all that it has."""
-        given = consumer.give_back(None if indexes is None else list(indexes))
+        given = self._take_back(consumer, indexes)
         for index in given:
             self.redeliveries[index] += 1
         self._put_again(given)
@@ -176,9 +195,12 @@ class SharedDispatcher:
 
     def acked(self, index: int, left: int) -> None:
         """Messages of an entry were acknowledged, by any consumer; `left` are not."""
-        for consumer in self.consumers:
-            consumer.acked(index, left)
+        holder = self._holders.get(index)
+        if holder is not None:
+            holder.acked(index, left)
+            self._rotation.refresh(holder)
         if not left:
+            self._holders.pop(index, None)
             self.redeliveries.pop(index, None)
             self._is_again.discard(index)
 
@@ -236,7 +258,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def dispatch(self) -> None:
         """Push what can go to the consumer of its key; the rest waits in order."""
-        if not any(consumer.can_take for consumer in self.consumers):
+        if not self._rotation.is_any_able:
             return
         waiting: list[int] = []
         blocked: set[int] = set()
@@ -247,7 +269,7 @@ class KeySharedDispatcher(SharedDispatcher):
                 waiting.append(entry.index)
                 blocked.add(key_hash)
                 # `look ahead` has a limit, as in Pulsar
-                if not any(each.can_take for each in self.consumers) or len(waiting) >= LOOK_AHEAD:
+                if not self._rotation.is_any_able or len(waiting) >= LOOK_AHEAD:
                     break
                 continue
             self._drains[key_hash][entry.index] = consumer

@@ -60,6 +60,11 @@ class SingleActiveDispatcher:
             self._is_held = False
         self._choose()
 
+    def flow(self, consumer: SubscribedConsumer, permits: int) -> None:
+        """A consumer may get more messages."""
+        consumer.permits += permits
+        self.dispatch()
+
     def _choose(self) -> None:
         chosen = self._chosen()
         if chosen is self.active:

@@ -21,6 +21,9 @@ from asyncgroup.pulsar_broker.topic import BrokerTopic
 
 __all__ = ["PulsarNode"]
 
+KEEP_ALIVE: Final = 30.0
+"""Seconds between two pings of a connection (`keepAliveIntervalSeconds`)."""
+
 MAX_MESSAGE_SIZE: Final = 5 << 20
 """Bytes of metadata and payload of a message (`maxMessageSize`)."""
 
@@ -61,6 +64,7 @@ class PulsarNode:
         self._owned: set[TopicName] = set()
         self._names = count()
         self._server: asyncio.Server | None = None
+        self._next_pings: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<PulsarNode {self.number} at {self.host}:{self.port}: {len(self.connections)} connections>"
@@ -79,6 +83,13 @@ class PulsarNode:
         self._server = await loop.create_server(self._accept, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self.is_running = True
+        self._next_pings = loop.call_later(KEEP_ALIVE, self._ping)
+
+    def _ping(self) -> None:
+        """Ping all clients; the connections of those that have not answered the last one end: one timer for all."""
+        for connection in list(self.connections):
+            connection.ping()
+        self._next_pings = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._ping)
 
     def _accept(self) -> asyncio.BaseProtocol:
         connection = PulsarServerConnection(self, self._new_number())
@@ -89,6 +100,8 @@ class PulsarNode:
         """Abort all connections and stop listening; another node loads its topics when they are looked up."""
         self.is_running = False
         self.release_all()
+        if self._next_pings is not None:
+            self._next_pings.cancel()
         server, self._server = self._server, None
         if server is not None:
             closed = asyncio.get_running_loop().create_future()
@@ -161,8 +174,7 @@ class PulsarNode:
 
     def evict(self, topic: BrokerTopic) -> None:
         """Close the producers and consumers of a topic."""
-        for connection in list(self.connections):
-            self.requests.producers.evict(connection, topic)
+        self.requests.producers.evict(topic)
         for subscription in list(topic.subscriptions.values()):
             self.close_consumers(subscription)
 
@@ -172,8 +184,7 @@ class PulsarNode:
 
     def close_consumers(self, subscription: TopicSubscription) -> None:
         """Close the consumers of a subscription."""
-        for connection in list(self.connections):
-            self.requests.consumers.evict(connection, subscription)
+        self.requests.consumers.evict(subscription)
 
     def new_name(self) -> str:
         """Return a name for a producer or consumer that has none."""

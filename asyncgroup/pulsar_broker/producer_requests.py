@@ -32,6 +32,7 @@ class ProducerRequests:
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
+        self._homes: dict[ConnectedProducer, ConnectedClient] = {}  # the connections of producers
         self.table: dict[type[c.Command], Callable[..., None]] = {
             c.CommandProducer: self._register,
             c.CommandSend: self._send,
@@ -55,6 +56,7 @@ class ProducerRequests:
         else:
             self._succeed(connection, command, topic, name, is_ready=False)
         connection.producers[command.producer_id] = _Place(topic, producer)
+        self._homes[producer] = connection
         if command.initial_subscription_name:
             topic.subscription(command.initial_subscription_name, InitialPosition.EARLIEST)
 
@@ -79,7 +81,9 @@ class ProducerRequests:
         )
 
     def _evict(self, connection: ConnectedClient, producer_id: int) -> None:
-        if connection.producers.pop(producer_id, None) is not None:
+        place: _Place | None = connection.producers.pop(producer_id, None)
+        if place is not None:
+            self._homes.pop(place.producer, None)
             connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=_NO_REQUEST))
 
     def _send(
@@ -110,7 +114,7 @@ class ProducerRequests:
         highest = command.highest_sequence_id or command.sequence_id
         if (
             self._node.deduplicates
-            and metadata.num_chunks_from_msg is None
+            and _is_last_chunk(metadata)
             and place.topic.producers.is_duplicate(place.producer.name, command.sequence_id, highest)
         ):
             self._receipt(connection, command, c.MessageIdData(ledger_id=-1, entry_id=-1))
@@ -143,14 +147,23 @@ class ProducerRequests:
         """A producer has left."""
         place: _Place | None = connection.producers.pop(producer_id, None)
         if place is not None:
+            self._homes.pop(place.producer, None)
             place.topic.producers.remove(place.producer)
 
-    def evict(self, connection: ConnectedClient, topic: BrokerTopic) -> None:
+    def evict(self, topic: BrokerTopic) -> None:
         """Close the producers of a topic, which is unloaded or deleted."""
-        for number, place in list(connection.producers.items()):
-            if place.topic is topic:
+        for producer in topic.producers.everyone:
+            connection = self._homes.get(producer)  # None: it is at another node
+            if connection is not None:
+                number = producer.command.producer_id
                 self.forget(connection, number)
                 connection.send(c.CommandCloseProducer(producer_id=number, request_id=_NO_REQUEST))
+
+
+def _is_last_chunk(metadata: MessageMetadata) -> bool:
+    """Whether a value is complete with an entry: its number counts only then (`MessageDeduplication.isDuplicate`)."""
+    chunks = metadata.num_chunks_from_msg
+    return chunks is None or metadata.chunk_id == chunks - 1
 
 
 _NO_REQUEST = (1 << 64) - 1

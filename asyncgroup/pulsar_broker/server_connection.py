@@ -91,6 +91,7 @@ class PulsarServerConnection:
         self.consumers: dict[int, Any] = {}
         """The same of its consumers."""
         self._is_connected = False
+        self._awaits_pong = False
         self._call: _Call | None = None  # that is being served
         self._disturbed: asyncio.Task[None] | None = None  # one that a fault holds
         self._later: deque[_Call] = deque()  # those after it
@@ -138,6 +139,14 @@ class PulsarServerConnection:
         if not self.is_closed and self.protocol.has_transport:
             self.protocol.transport.write(frame)
 
+    def ping(self) -> None:
+        """Ask the client whether it is there; cut the connection of one that was silent since the last call (`PulsarHandler`)."""
+        if self._awaits_pong or not self._is_connected:
+            self.cut()
+        else:
+            self._awaits_pong = True
+            self.send(c.CommandPing())
+
     def close(self) -> None:
         """Close it after what was written."""
         self._is_stuck = True
@@ -155,14 +164,15 @@ class PulsarServerConnection:
     def _on_frame(self, frame: bytes | bytearray) -> None:
         if self.is_closed or self._is_stuck:
             return
+        self._awaits_pong = False
         try:
             command, at = decode_frame(frame)
         except DecodeError as error:
             _log.warning("%r: malformed command: %s", self, error)
             self.cut()
             return
-        if command is None:
-            return  # of a newer client
+        if command is None or type(command) is c.CommandPong:
+            return  # of a newer client, or an answer
         call = _Call(command, frame, at)
         if self._disturbed is not None:
             self._later.append(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from asyncgroup.pulsar.wire.ack_set import bits_of
@@ -136,8 +137,9 @@ class TopicSubscription:
 
     def flow(self, consumer: SubscribedConsumer, permits: int) -> None:
         """A consumer may get more messages."""
-        consumer.permits += permits
-        self.dispatch()
+        if self._dispatcher is not None:
+            self._dispatcher.flow(consumer, permits)
+            self._notify_end()
 
     # --- entries ----------------------------------------------------------------------------------------------------------
 
@@ -170,7 +172,8 @@ class TopicSubscription:
         before = self._log.index_of(position)
         self.cursor.ack_before(before)
         for consumer in self.consumers:
-            consumer.give_back([index for index in consumer.pending if index < before])
+            # entries are pushed in order here, so that only those are looked at
+            consumer.give_back(list(takewhile(before.__gt__, consumer.pending)))
         self._ack(position, unacked)
 
     def redeliver(

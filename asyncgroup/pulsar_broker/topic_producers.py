@@ -50,6 +50,11 @@ class TopicProducers:
     def __iter__(self) -> Iterator[ConnectedProducer]:
         return iter(self._by_name.values())
 
+    @property
+    def everyone(self) -> list[ConnectedProducer]:
+        """The producers, and those that wait for their turn."""
+        return [*self._by_name.values(), *(each for each, _ in self._waiting)]
+
     def add(self, producer: ConnectedProducer, on_ready: Callable[[], None]) -> bool:
         """Add a producer. Return whether it may send now; otherwise `on_ready` is called when it may. Raises ServerFailure."""
         self._check_name(producer)

@@ -17,6 +17,7 @@ from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.testing.virtual.loop import current_network
 from tests.pulsar_broker.internals import runtime_of
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
@@ -225,6 +226,20 @@ async def test_deduplication() -> None:
         assert len(runtime_of(pulsar).topic("t").log) == 20
 
 
+async def test_a_value_in_chunks_that_is_sent_again_is_stored_once() -> None:
+    async with embedded() as (pulsar, client):
+        runtime_of(pulsar).nodes[1].deduplicates = True
+        pulsar.faults.on("Send", nth=3).disconnect("after")
+        config = PulsarProducerConfig(chunking=True, chunk_max_size=500, send_timeout=0.0)
+        async with client.producer("t", config) as producer:
+            await producer.send(bytes(1000))
+        chunks = [entry.metadata.chunk_id for entry in runtime_of(pulsar).topic("t").log]
+        assert chunks == [0, 1, 2], "the last one was sent twice"
+        async with client.subscribe("t", "s", config=early()) as consumer:
+            assert await receive(consumer, 1) == [bytes(1000)]
+            assert await is_quiet(consumer)
+
+
 # --- consumers --------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +313,40 @@ async def test_delayed_messages_wait_in_shared_subscriptions_only() -> None:
             assert await receive(shared, 1) == [b"1"]
         async with client.subscribe("t", "exclusive", config=early()) as exclusive:
             assert await receive(exclusive, 2) == [b"1", b"2"]
+
+
+async def test_the_chunks_of_a_value_go_to_one_consumer() -> None:
+    async with embedded() as (pulsar, client):
+        few = early(receiver_queue_size=1)
+        async with (
+            client.subscribe("t", "s", type="shared", config=few) as first,
+            client.subscribe("t", "s", type="shared", config=few) as second,
+            client.producer("t", PulsarProducerConfig(chunking=True, chunk_max_size=500)) as producer,
+        ):
+            for number in range(10):
+                await producer.send(b"%d." % number + bytes(1000))
+            found = {id(first): 0, id(second): 0}
+            for _ in range(5):
+                for consumer in (first, second):
+                    async with asyncio.timeout(5):
+                        consumer.ack(await consumer.receive())
+                    found[id(consumer)] += 1
+            assert pulsar.history.of("RedeliverUnacknowledgedMessages") == []
+
+
+async def test_the_connection_of_a_client_that_does_not_answer_ends() -> None:
+    async with embedded() as (pulsar, client):
+        network = current_network()
+        with network.source("10.0.0.9"):
+            async with PulsarClient(pulsar.service_url) as lost, lost.subscribe("t", "s"):
+                await asyncio.sleep(100)
+                assert len(runtime_of(pulsar).subscription("t", "s").consumers) == 1, "it has answered"
+                network.blackhole("10.0.0.9")
+                await asyncio.sleep(65)
+                assert runtime_of(pulsar).subscription("t", "s").consumers == ()
+                network.heal()
+        async with client.subscribe("t", "s"):
+            assert pulsar.history.of("Pong") == [], "answers are no requests"
 
 
 async def test_seek_and_subscriptions_that_are_not_durable() -> None:
