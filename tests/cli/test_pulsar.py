@@ -9,6 +9,8 @@ import textwrap
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from tests.apache_pulsar import RunningPulsar
 from tests.cli.programs import run, started
 
@@ -20,6 +22,7 @@ HANDLERS = """
 """
 
 
+@pytest.mark.full
 def test_lines_are_produced_and_consumed(apache_pulsar: RunningPulsar) -> None:
     """Without a subscription twice the same, in a subscription each message once; then by a time."""
     url, topic = apache_pulsar.service_url, f"lines-{uuid4().hex[:8]}"
@@ -89,6 +92,7 @@ def test_a_handler_works_on_a_subscription(apache_pulsar: RunningPulsar, tmp_pat
     assert headers["REAL_SUBSCRIPTION"] == "billing"
 
 
+@pytest.mark.full
 def test_dead_letters_are_listed_shown_and_sent_back(apache_pulsar: RunningPulsar, tmp_path: Path) -> None:
     """Of a topic with partitions: each goes to the partition of its original, and with --group once."""
     (tmp_path / "failing_handlers.py").write_text(

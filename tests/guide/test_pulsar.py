@@ -90,6 +90,7 @@ async def test_messages_are_produced_and_consumed(apache_pulsar: RunningPulsar) 
 
 
 @pytest.mark.real
+@pytest.mark.full
 async def test_the_reader(apache_pulsar: RunningPulsar) -> None:
     topic = new_topic()
     async with producing(apache_pulsar, topic) as producer:
@@ -101,6 +102,7 @@ async def test_the_reader(apache_pulsar: RunningPulsar) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.full
 async def test_the_queue(apache_pulsar: RunningPulsar) -> None:
     """A message that fails is delivered again after a second, and those of its key wait for it."""
     topic = new_topic()
@@ -121,6 +123,7 @@ async def test_the_queue(apache_pulsar: RunningPulsar) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.full
 async def test_a_source_with_arguments(apache_pulsar: RunningPulsar) -> None:
     topic, other = new_topic(), new_topic()
     code = snippet("pulsar", "PulsarSource(client").replace("orders", topic).replace("returns", other)

@@ -112,6 +112,7 @@ def test_waiting_for_another_process_has_a_limit(own_cache: Path) -> None:
         pulsar_jars(limit=0.2)
 
 
+@pytest.mark.full
 def test_one_process_downloads_and_the_others_wait(tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -249,6 +249,7 @@ def test_a_message_id_may_be_an_object() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.full
 async def test_each_message_of_a_pulsar_is_stored_once(
     spark: SparkSession, apache_pulsar: RunningPulsar, tmp_path: Path
 ) -> None:
