@@ -13,7 +13,9 @@ Each name is imported on first use. How the package is built:
 - `traffic`: the history of requests, and injected faults. `server_connection`: a client's connection. `requests`: what is done for
   each command, by a table; `producer_requests` and `consumer_requests` have those of producers and consumers. `services`: what they
   need of a node. `errors`: the error that a request is answered with.
-- `admin_server`: requests of the admin API, with the statistics of `admin_stats`.
+- `admin`: requests of the admin API. `policies`: those of namespaces and topics; `policy_checks`: what follows from them, and
+  `publish_throttle`: how many messages a topic takes. `schema_registry`: the schemas of topics, `avro_compatibility`: which of them may follow one
+  another, `schema_requests`: the commands for them. `compaction`: the last value of each key. `non_persistent_topic`: a topic that keeps nothing.
 - `topic`: a topic or partition. `topic_log`: its entries; `topic_producers`: its producers, their access modes and deduplication.
 - `subscription`: the consumers that share a `cursor`, which is what they have acknowledged. `subscribed_consumer`: one of them.
 - `dispatch_single`: who gets an entry in Exclusive and Failover subscriptions, `dispatch_shared`: in Shared and Key_Shared ones,

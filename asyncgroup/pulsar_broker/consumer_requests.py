@@ -10,6 +10,7 @@ from asyncgroup.pulsar.wire.enums import AckType
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
@@ -39,9 +40,10 @@ class _Place:
 class ConsumerRequests:
     """The commands of consumers; `table` has them by type."""
 
-    def __init__(self, node: NodeServices) -> None:
+    def __init__(self, node: NodeServices, schemas: SchemaCommands) -> None:
         self._node = node
         self._homes: dict[SubscribedConsumer, ConnectedClient] = {}  # the connections of consumers
+        self._schemas = schemas
         self.table: dict[type[c.Command], Callable[..., None]] = {
             c.CommandSubscribe: self._subscribe,
             c.CommandFlow: self._flow,
@@ -61,6 +63,7 @@ class ConsumerRequests:
         self.forget(
             connection, command.consumer_id
         )  # another attempt on the same connection replaces the first
+        self._schemas.check_consumer(topic, command.schema)
         subscription = topic.subscribe(command)
         consumer = SubscribedConsumer(
             command,

@@ -9,7 +9,7 @@ from asyncgroup.pulsar.wire.commands import CommandActiveConsumerChange
 from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar_broker.cursor import Cursor
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.topic_log import TopicLog
+from asyncgroup.pulsar_broker.topic_log import CompactedEntries, TopicLog
 
 __all__ = ["SingleActiveDispatcher"]
 
@@ -18,8 +18,8 @@ class SingleActiveDispatcher:
     """Entries go to one consumer, in order.
 
     Of a Failover subscription it is chosen among those with the best priority: by the number of the partition, in the order of their
-    names; of a topic without partitions by a hash. `after_change(call)` is called when it changes while there was one before: then
-    the new one gets entries after `activeConsumerFailoverDelayTimeMillis`, when `call` is called.
+    names; of a topic without partitions by a hash. `after_change(call)` is called when it changes: the new one is notified and gets
+    entries after `activeConsumerFailoverDelayTimeMillis`, when `call` is called; also the first one (`scheduleReadOnActiveConsumer`).
     """
 
     def __init__(
@@ -47,8 +47,9 @@ class SingleActiveDispatcher:
     def add(self, consumer: SubscribedConsumer) -> None:
         """Add a consumer."""
         self.consumers.append(consumer)
+        before = self.active
         self._choose()
-        if self._kind is SubType.FAILOVER and self.active is not consumer:
+        if self._kind is SubType.FAILOVER and self.active is before:
             consumer.send(CommandActiveConsumerChange(consumer_id=consumer.id, is_active=False))
 
     def remove(self, consumer: SubscribedConsumer) -> None:
@@ -57,7 +58,6 @@ class SingleActiveDispatcher:
         consumer.give_back()
         if self.active is consumer:
             self.active = None
-            self._is_held = False
         self._choose()
 
     def flow(self, consumer: SubscribedConsumer, permits: int) -> None:
@@ -72,16 +72,15 @@ class SingleActiveDispatcher:
         before, self.active = self.active, chosen
         if before is not None:
             before.give_back()
-        if chosen is not None and self._kind is SubType.FAILOVER:
-            self._notify()
-        if before is None:
+        if self._kind is not SubType.FAILOVER:
             self.rewind()
-        else:
+        elif not self._is_held:
             self._is_held = True
             self._after_change(self._take_effect)
 
     def _take_effect(self) -> None:
         self._is_held = False
+        self._notify()
         self.rewind()
 
     def _chosen(self) -> SubscribedConsumer | None:
@@ -122,12 +121,25 @@ class SingleActiveDispatcher:
         active = self.active
         if active is None or self._is_held:
             return
+        compacted = self._log.compacted if active.command.read_compacted else None
+        if compacted is not None and self._next < compacted.end:
+            self._dispatch_compacted(active, compacted)
         while active.can_take:
             self._next = self._cursor.next_unacked(max(self._next, self._log.first))
             if self._next >= self._log.end:
                 return
             entry = self._log[self._next]
             self._next += 1
+            active.take(entry, self._cursor.unacked(entry), self._cursor.partly_acked(entry), 0)
+
+    def _dispatch_compacted(self, active: SubscribedConsumer, compacted: CompactedEntries) -> None:
+        """Push what compaction has kept, then go on in the log."""
+        while active.can_take:
+            entry = compacted.at_or_after(self._cursor.next_unacked(self._next))
+            if entry is None:
+                self._next = compacted.end
+                return
+            self._next = entry.index + 1
             active.take(entry, self._cursor.unacked(entry), self._cursor.partly_acked(entry), 0)
 
     def redeliver(

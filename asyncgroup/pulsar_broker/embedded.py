@@ -56,6 +56,9 @@ class EmbeddedPulsar:
     `deduplication`: whether topics drop messages that are stored already (`brokerDeduplicationEnabled`). `failover_delay`: time until
     the next consumer of a Failover subscription gets messages.
 
+    `max_message_size`: bytes of a message with its metadata (`maxMessageSize`). `policy_interval`: time between two looks at
+    policies, which the admin API sets: message TTL and backlog quotas.
+
     `admin`: whether `admin_url` serves requests of Pulsar's admin API on `admin_port` (default: any free one), which has no
     virtual time.
 

@@ -1,14 +1,20 @@
-"""Namespaces: which topics exist, and how many partitions they have (Pulsar's metadata store). Shared by all nodes."""
+"""Namespaces: which topics exist, how many partitions they have, their policies and schemas (Pulsar's metadata store).
+
+Shared by all nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from itertools import count as counter
 from typing import Final
 
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.non_persistent_topic import NonPersistentTopic
+from asyncgroup.pulsar_broker.policies import Policies, TopicPolicies
+from asyncgroup.pulsar_broker.schema_registry import SchemaRegistry
 from asyncgroup.pulsar_broker.subscription import Timing
 from asyncgroup.pulsar_broker.topic import BrokerTopic
 
@@ -22,8 +28,11 @@ class Namespaces:
     """Topics by name. `default_partitions` is what a topic gets that is created by its use; 0: none."""
 
     def __init__(self, timing: Timing, *, creates_topics: bool = True, default_partitions: int = 0) -> None:
-        self.names = {"public/default", "pulsar/system"}
-        """The namespaces."""
+        self.policies: dict[str, Policies] = {
+            name: Policies() for name in ("public/default", "pulsar/system")
+        }
+        """The policies of each namespace."""
+        self.schemas = SchemaRegistry(lambda: timing.now())  # noqa: PLW0108  the clock is set at the start
         self.creates_topics = creates_topics
         self.default_partitions = default_partitions
         self.topics: dict[TopicName, BrokerTopic] = {}
@@ -34,6 +43,8 @@ class Namespaces:
         """Whether a topic is created when a client uses it."""
         self.on_unknown_topic: Callable[[TopicName], object] = lambda _: None
         """Called when a client uses a topic that never existed and is not created."""
+        self.on_policies: list[Callable[[], None]] = []
+        """Called when policies were changed."""
         self._partitions: dict[TopicName, int] = {}
         self._known: set[TopicName] = set()  # all that exist or were deleted
         self._ledger_ids = counter(1)
@@ -42,10 +53,48 @@ class Namespaces:
     def __repr__(self) -> str:
         return f"<Namespaces {sorted(self.names)}, {len(self.topics)} topics>"
 
+    # --- namespaces -------------------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The namespaces."""
+        return self.policies.keys()
+
+    def add_namespace(self, name: str) -> None:
+        """Create a namespace."""
+        self.policies.setdefault(name, Policies())
+
+    def remove_namespace(self, name: str) -> None:
+        """Delete a namespace without topics."""
+        self.check_namespace(name)
+        del self.policies[name]
+
+    def check_namespace(self, name: str) -> None:
+        """Raise ServerFailure if a namespace does not exist."""
+        if name not in self.policies:
+            raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Namespace not found: {name}")
+
     def check(self, name: TopicName) -> None:
         """Raise ServerFailure if the namespace of a topic does not exist."""
-        if name.namespace_name not in self.names:
-            raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Namespace not found: {name.namespace_name}")
+        self.check_namespace(name.namespace_name)
+
+    def policies_of(self, name: TopicName) -> Policies:
+        """Return the policies of a topic's namespace. Raises ServerFailure."""
+        self.check(name)
+        return self.policies[name.namespace_name]
+
+    def policies_changed(self) -> None:
+        """Policies of a namespace or topic were changed."""
+        for topic in self.topics.values():
+            topic.apply_publish_rate()
+        for call in self.on_policies:
+            call()
+
+    # --- topics -----------------------------------------------------------------------------------------------------------
+
+    def partitioned_topics(self) -> list[TopicName]:
+        """Return the names of the topics with partitions."""
+        return list(self._partitions)
 
     def create(self, name: TopicName, partitions: int = 0) -> None:
         """Create a topic; 0 partitions is one without any. Raises ServerFailure."""
@@ -151,7 +200,10 @@ class Namespaces:
 
     def _add(self, name: TopicName) -> BrokerTopic:
         self._known.add(name)
-        found = self.topics[name] = BrokerTopic(name, self._ledger_ids, self._timing)
+        kind = BrokerTopic if name.is_persistent else NonPersistentTopic
+        policies = TopicPolicies(self.policies[name.namespace_name])
+        found = self.topics[name] = kind(name, self._ledger_ids, self._timing, policies)
+        found.apply_publish_rate()
         return found
 
     def _changed(self) -> None:

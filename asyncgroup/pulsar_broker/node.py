@@ -24,9 +24,6 @@ __all__ = ["PulsarNode"]
 KEEP_ALIVE: Final = 30.0
 """Seconds between two pings of a connection (`keepAliveIntervalSeconds`)."""
 
-MAX_MESSAGE_SIZE: Final = 5 << 20
-"""Bytes of metadata and payload of a message (`maxMessageSize`)."""
-
 
 class PulsarNode:
     """A broker of an EmbeddedPulsar."""
@@ -50,11 +47,13 @@ class PulsarNode:
         self.delay = 0.0
         """Seconds by which each request is delayed."""
         self.namespaces = namespaces
-        self.max_message_size = MAX_MESSAGE_SIZE
+        self.max_message_size = 5 << 20
         self.max_unacked = MAX_UNACKED
         self.server_version = "asyncgroup embedded Pulsar 4.2"
         self.deduplicates = False
         """Whether topics drop messages whose sequence ids of their producer are stored (`brokerDeduplicationEnabled`)."""
+        self.service_url_tls: str | None = None
+        """Its address with TLS, which lookups answer: that of a relay, as it has none itself."""
         self.connections: list[PulsarServerConnection] = []
         self.requests = BrokerRequests(self)
         self.is_running = False
@@ -172,9 +171,13 @@ class PulsarNode:
         if topic is not None:
             self.evict(topic)
 
+    def close_producers(self, topic: BrokerTopic) -> None:
+        """Close the producers of a topic."""
+        self.requests.producers.evict(topic)
+
     def evict(self, topic: BrokerTopic) -> None:
         """Close the producers and consumers of a topic."""
-        self.requests.producers.evict(topic)
+        self.close_producers(topic)
         for subscription in list(topic.subscriptions.values()):
             self.close_consumers(subscription)
 

@@ -17,6 +17,12 @@ __all__ = ["PulsarKeywords", "PulsarOptions", "PulsarTopicSeed", "pulsar_options
 FAILOVER_DELAY: Final = 1.0
 """Seconds until the next consumer of a Failover subscription gets messages (`activeConsumerFailoverDelayTimeMillis`)."""
 
+MAX_MESSAGE_SIZE: Final = 5 << 20
+"""Bytes of metadata and payload of a message (`maxMessageSize`)."""
+
+POLICY_INTERVAL: Final = 60.0
+"""Seconds between two looks at message TTL and backlog quotas (`backlogQuotaCheckIntervalInSeconds`)."""
+
 _TOPIC_OPTIONS: Final = ("messages", "partitions", "subscriptions")
 _NOT_AN_ADDRESS: Final = ("0.0.0.0", "::")
 
@@ -36,6 +42,8 @@ class PulsarKeywords(TypedDict, total=False):
     default_partitions: int
     deduplication: bool
     failover_delay: float
+    max_message_size: int
+    policy_interval: float
     history_limit: int
     history_bytes: int
 
@@ -57,6 +65,8 @@ class PulsarOptions:
     default_partitions: int = 0
     deduplication: bool = False
     failover_delay: float = FAILOVER_DELAY
+    max_message_size: int = MAX_MESSAGE_SIZE
+    policy_interval: float = POLICY_INTERVAL
     history_limit: int = DEFAULT_HISTORY_LIMIT
     history_bytes: int = DEFAULT_HISTORY_BYTES
 
@@ -69,6 +79,10 @@ class PulsarOptions:
             raise ConfigError("default_partitions", self.default_partitions, "0 (no partitions) or more")
         if not 0 <= self.failover_delay < math.inf:
             raise ConfigError("failover_delay", self.failover_delay, "seconds, 0 or more")
+        if self.max_message_size < 1:
+            raise ConfigError("max_message_size", self.max_message_size, "1 byte or more")
+        if not 0 < self.policy_interval < math.inf:
+            raise ConfigError("policy_interval", self.policy_interval, "seconds, more than 0")
         self._check_addresses()
         if isinstance(self.namespaces, str) or not all(
             isinstance(name, str) and name.count("/") == 1 for name in self.namespaces

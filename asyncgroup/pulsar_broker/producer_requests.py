@@ -12,6 +12,8 @@ from asyncgroup.pulsar.wire.frames import ChecksumError, payload_bounds
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.policy_checks import check_quota
+from asyncgroup.pulsar_broker.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
 from asyncgroup.pulsar_broker.topic import BrokerTopic
 from asyncgroup.pulsar_broker.topic_producers import ConnectedProducer
@@ -30,9 +32,10 @@ class _Place:
 class ProducerRequests:
     """The commands of producers; `table` has them by type."""
 
-    def __init__(self, node: NodeServices) -> None:
+    def __init__(self, node: NodeServices, schemas: SchemaCommands) -> None:
         self._node = node
         self._homes: dict[ConnectedProducer, ConnectedClient] = {}  # the connections of producers
+        self._schemas = schemas
         self.table: dict[type[c.Command], Callable[..., None]] = {
             c.CommandProducer: self._register,
             c.CommandSend: self._send,
@@ -46,15 +49,17 @@ class ProducerRequests:
         topic = self._node.loaded(command.topic)
         if topic.is_terminated:
             raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, f"Topic {topic.name} has been terminated")
+        check_quota(topic)
+        schema_version = self._schemas.of_producer(topic, command.schema)
         name = command.producer_name or self._node.new_name()
         producer = ConnectedProducer(
             command, name, connection, partial(self._evict, connection, command.producer_id)
         )
-        success = partial(self._succeed, connection, command, topic, name)
+        success = partial(self._succeed, connection, command, topic, name, schema_version)
         if topic.producers.add(producer, success):
             success()
         else:
-            self._succeed(connection, command, topic, name, is_ready=False)
+            self._succeed(connection, command, topic, name, b"", is_ready=False)
         connection.producers[command.producer_id] = _Place(topic, producer)
         self._homes[producer] = connection
         if command.initial_subscription_name:
@@ -66,6 +71,7 @@ class ProducerRequests:
         command: c.CommandProducer,
         topic: BrokerTopic,
         name: str,
+        schema_version: bytes,
         *,
         is_ready: bool = True,
     ) -> None:
@@ -75,6 +81,7 @@ class ProducerRequests:
                 request_id=command.request_id,
                 producer_name=name,
                 last_sequence_id=topic.producers.last_sequence_id(name),
+                schema_version=schema_version,
                 topic_epoch=topic.producers.epoch,
                 producer_ready=is_ready,
             ),
@@ -120,6 +127,11 @@ class ProducerRequests:
             self._receipt(connection, command, c.MessageIdData(ledger_id=-1, entry_id=-1))
             return
         entry = place.topic.append(metadata, bytes(frame[at:]))
+        throttle = place.topic.throttle
+        if throttle is not None:
+            wait = throttle.take(entry.count)
+            if wait:
+                connection.hold(wait)
         ledger, number = entry.position
         partition = place.topic.name.partition
         self._receipt(

@@ -14,6 +14,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName, topics_hash
 from asyncgroup.pulsar_broker.consumer_requests import ConsumerRequests
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.producer_requests import ProducerRequests
+from asyncgroup.pulsar_broker.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
 
 __all__ = ["BrokerRequests", "parse_topic"]
@@ -32,15 +33,16 @@ class BrokerRequests:
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
-        self.producers = ProducerRequests(node)
-        self.consumers = ConsumerRequests(node)
+        schemas = SchemaCommands(node.namespaces)
+        self.producers = ProducerRequests(node, schemas)
+        self.consumers = ConsumerRequests(node, schemas)
         self._table: Final[dict[type[c.Command], Callable[..., None]]] = {
             c.CommandPing: self._ping,
             c.CommandPong: self._pong,
             c.CommandLookupTopic: self._lookup,
             c.CommandPartitionedTopicMetadata: self._partitions,
             c.CommandGetTopicsOfNamespace: self._topics,
-            c.CommandGetSchema: self._schema,
+            **schemas.table,
             **self.producers.table,
             **self.consumers.table,
         }
@@ -80,6 +82,7 @@ class BrokerRequests:
                 request_id=command.request_id,
                 response=LookupType.CONNECT,
                 broker_service_url=owner.service_url,
+                broker_service_url_tls=owner.service_url_tls,
                 authoritative=True,
             ),
         )
@@ -92,17 +95,6 @@ class BrokerRequests:
             request_id=command.request_id, partitions=count, response=0
         )
         connection.reply(command, answer)
-
-    def _schema(self, connection: ConnectedClient, command: c.CommandGetSchema) -> None:
-        """Topics have no schemas; Java's client asks for them before it writes a copy of a message."""
-        connection.reply(
-            command,
-            c.CommandGetSchemaResponse(
-                request_id=command.request_id,
-                error_code=ServerError.TOPIC_NOT_FOUND,
-                error_message="Topic not found or no-schema",
-            ),
-        )
 
     def _topics(self, connection: ConnectedClient, command: c.CommandGetTopicsOfNamespace) -> None:
         names = self._node.namespaces.of_namespace(command.namespace)

@@ -13,10 +13,11 @@ from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.admin_server import AdminServer
+from asyncgroup.pulsar_broker.admin.server import AdminServer
 from asyncgroup.pulsar_broker.namespaces import Namespaces
 from asyncgroup.pulsar_broker.node import PulsarNode
 from asyncgroup.pulsar_broker.options import PulsarOptions, pulsar_topic_seeds
+from asyncgroup.pulsar_broker.policy_checks import apply_policies, need_checks
 from asyncgroup.pulsar_broker.seeding import MessageSeeder
 from asyncgroup.pulsar_broker.server_connection import Traffic
 from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
@@ -42,7 +43,9 @@ class PulsarRuntime:
             default_partitions=options.default_partitions,
         )
         """Which topics there are."""
-        self.namespaces.names.update(options.namespaces)
+        for name in options.namespaces:
+            self.namespaces.add_namespace(name)
+        self.namespaces.on_policies.append(self._policies_changed)
         traffic, numbers = Traffic(self.recorder, self.injector), count(1).__next__
         advertised = options.advertised_host
         self.nodes: Mapping[int, PulsarNode] = {
@@ -52,6 +55,8 @@ class PulsarRuntime:
             for number, (host, port) in enumerate(options.addresses, 1)
         }
         """The brokers, by number."""
+        for node in self.nodes.values():
+            node.max_message_size = options.max_message_size
         self.seeder = MessageSeeder(self._now)
         self.admin: AdminServer | None = None
         if options.admin:
@@ -59,6 +64,7 @@ class PulsarRuntime:
         self.set_deduplication(enabled=options.deduplication)
         self._owners: dict[TopicName, int] = {}
         self._timers: set[asyncio.TimerHandle] = set()
+        self._checks_policies = False
         self._entered = False
 
     def __repr__(self) -> str:
@@ -167,6 +173,27 @@ class PulsarRuntime:
     def loaded_at(self, name: TopicName) -> int | None:
         """Return the number of the broker that has a topic loaded; None if none has."""
         return next((number for number, node in self.nodes.items() if node.owns(name)), None)
+
+    # --- policies ---------------------------------------------------------------------------------------------------------
+
+    def _policies_changed(self) -> None:
+        if not self._checks_policies and self._needs_checks():
+            self._checks_policies = True
+            self._after(self.options.policy_interval, self._check_policies)
+
+    def _needs_checks(self) -> bool:
+        topics = self.namespaces.topics.values()
+        own = [each.policies.own for each in topics]
+        return any(map(need_checks, [*self.namespaces.policies.values(), *own]))
+
+    def _check_policies(self) -> None:
+        """Apply the policies of all topics, and do so again later."""
+        for topic in list(self.namespaces.topics.values()):
+            if apply_policies(topic):
+                for node in self.nodes.values():
+                    node.close_producers(topic)
+        self._checks_policies = False
+        self._policies_changed()
 
     # --- time -------------------------------------------------------------------------------------------------------------
 

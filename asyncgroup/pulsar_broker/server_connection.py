@@ -222,9 +222,22 @@ class PulsarServerConnection:
             self.cut()
         else:
             self._serve(call)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Serve the requests that have arrived since one was held."""
         self._disturbed = None
         while self._later and self._disturbed is None and not (self.is_closed or self._is_stuck):
             self._begin(self._later.popleft())
+
+    def hold(self, seconds: float) -> None:
+        """Serve no further request for a time; those that arrive wait."""
+        if self._disturbed is None:
+            self._disturbed = start_task(self._hold(seconds))
+
+    async def _hold(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._go_on()
 
     def _serve(self, call: _Call) -> None:
         self._call = call

@@ -29,6 +29,10 @@ class ConnectedClient(Protocol):
         """Write the answer to a request."""
         ...
 
+    def hold(self, seconds: float) -> None:
+        """Serve no further request for a time."""
+        ...
+
 
 class NodeServices(Protocol):
     """A node."""
@@ -36,6 +40,7 @@ class NodeServices(Protocol):
     namespaces: Namespaces
     max_unacked: int
     deduplicates: bool
+    service_url_tls: str | None
 
     @property
     def service_url(self) -> str:

@@ -17,7 +17,7 @@ from asyncgroup.pulsar_broker.dispatch_single import SingleActiveDispatcher
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.key_selectors import RangeConflict
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.topic_log import Position, TopicLog
+from asyncgroup.pulsar_broker.topic_log import Position, StoredEntry, TopicLog
 
 __all__ = ["Timing", "TopicSubscription"]
 
@@ -77,6 +77,12 @@ class TopicSubscription:
     def backlog(self) -> int:
         """The number of entries that are not acknowledged."""
         return sum(not self.cursor.is_acked(entry.index) for entry in self._log)
+
+    @property
+    def oldest(self) -> int | None:
+        """The time in ms when the first entry was published that is not acknowledged; None without one."""
+        index = self.cursor.next_unacked(self._log.first)
+        return self._log[index].published_at if index < self._log.end else None
 
     # --- consumers --------------------------------------------------------------------------------------------------------
 
@@ -185,6 +191,29 @@ class TopicSubscription:
         found = [self._log.find((each.ledger_id, each.entry_id)) for each in ids]
         indexes = [entry.index for entry in found if entry is not None] if ids else None
         self._dispatcher.redeliver(consumer, indexes, epoch)
+
+    def skip(self, count: int) -> None:
+        """Acknowledge the first entries that are not acknowledged."""
+        for entry in [each for each in self._log if not self.cursor.is_acked(each.index)][:count]:
+            self._ack(entry.position, 0)
+
+    def expire(self, time: int) -> None:
+        """Acknowledge the entries at the beginning that were published before a time in ms (`PersistentMessageExpiryMonitor`)."""
+        for entry in self._log:
+            if entry.published_at >= time:
+                break
+            self._ack(entry.position, 0)
+
+    def drop(self, entry: StoredEntry) -> None:
+        """Forget an entry of a topic that is not persistent, after it was pushed to those that could have it."""
+        self.cursor.ack(entry)
+        if self._dispatcher is not None:
+            self._dispatcher.acked(entry.index, 0)
+
+    def peek(self, number: int) -> StoredEntry | None:
+        """Return one of the entries that are not acknowledged, counted from 1."""
+        left = [each for each in self._log if not self.cursor.is_acked(each.index)]
+        return left[number - 1] if 0 < number <= len(left) else None
 
     def seek(self, index: int) -> None:
         """Continue at an entry. Its consumers were closed before."""

@@ -10,7 +10,10 @@ from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.compaction import compact
 from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.policies import Policies, TopicPolicies
+from asyncgroup.pulsar_broker.publish_throttle import PublishThrottle
 from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
 from asyncgroup.pulsar_broker.topic_log import StoredEntry, TopicLog
 from asyncgroup.pulsar_broker.topic_producers import TopicProducers
@@ -21,14 +24,24 @@ __all__ = ["BrokerTopic"]
 class BrokerTopic:
     """Its entries, its subscriptions and its producers."""
 
-    def __init__(self, name: TopicName, ledger_ids: Iterator[int], timing: Timing) -> None:
+    def __init__(
+        self,
+        name: TopicName,
+        ledger_ids: Iterator[int],
+        timing: Timing,
+        policies: TopicPolicies | None = None,
+        log: TopicLog | None = None,
+    ) -> None:
         self.name = name
-        self.log = TopicLog(ledger_ids)
+        self.policies = policies if policies is not None else TopicPolicies(Policies())
+        self.log = log if log is not None else TopicLog(ledger_ids)
         self.subscriptions: dict[str, TopicSubscription] = {}
         self.producers = TopicProducers()
         self.is_terminated = False
         self.message_count = 0
         """Messages that were stored."""
+        self.throttle: PublishThrottle | None = None
+        """Limits the messages per second; None: any number."""
         self._timing = timing
 
     def __repr__(self) -> str:
@@ -42,6 +55,28 @@ class BrokerTopic:
         entry = self.log[self.log.end - 1]
         index = entry.count - 1 if entry.is_batch else -1
         return MessageId(*entry.position, self.name.partition, index).data()
+
+    @property
+    def backlog_size(self) -> int:
+        """Bytes from the first entry on that a durable subscription has not acknowledged."""
+        starts = [each.cursor.mark_delete + 1 for each in self.subscriptions.values() if each.is_durable]
+        return self.log.size_from(min(starts)) if starts else 0
+
+    def now(self) -> int:
+        """Return the time of day in ms."""
+        return self._timing.now()
+
+    def apply_publish_rate(self) -> None:
+        """Take as many messages per second as its policies say."""
+        rate = self.policies.publish_rate
+        if rate <= 0:
+            self.throttle = None
+        elif self.throttle is None or self.throttle.rate != rate:
+            self.throttle = PublishThrottle(rate, self.now)
+
+    def compact(self) -> None:
+        """Compact it: readers of the compacted topic get the last value of each key, up to here."""
+        self.log.compacted = compact(self.log)
 
     def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
         """Store an entry, and push it to those that have permits. Raises ServerFailure."""
@@ -76,7 +111,7 @@ class BrokerTopic:
         return self._add(command.subscription, self._start_of(command), is_durable=False)
 
     def _start_of(self, command: CommandSubscribe) -> int:
-        """Return the first entry of a subscription that is not durable: the one after its start id, or with its batch's index."""
+        """Return the first entry of a subscription that is not durable."""
         given = command.start_message_id
         if given is None:
             is_early = command.initial_position == InitialPosition.EARLIEST
@@ -84,10 +119,8 @@ class BrokerTopic:
         start = MessageId.of(given)
         if start.ledger_id < 0:
             return self.log.first
-        index = self.log.index_of(start[:2])
-        found = self.log.find(start[:2])
-        # within a batch its entry comes once more, and the client leaves out what it had
-        return index if found is None or start.batch_index >= 0 else index + 1
+        # the entry itself comes once more, and the client leaves out what it had of it (`getNonDurableSubscription`)
+        return self.log.index_of(start[:2])
 
     def _add(self, name: str, start: int, *, is_durable: bool) -> TopicSubscription:
         found = self.subscriptions[name] = TopicSubscription(

@@ -15,7 +15,7 @@ from typing import Final
 from asyncgroup.pulsar.wire.keys import decode_key
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 
-__all__ = ["Position", "StoredEntry", "TopicLog"]
+__all__ = ["CompactedEntries", "Position", "StoredEntry", "TopicLog"]
 
 Position = tuple[int, int]
 """Ledger and entry id."""
@@ -59,6 +59,19 @@ class StoredEntry:
         return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
 
 
+@dataclass(frozen=True, slots=True)
+class CompactedEntries:
+    """What compaction has kept of the entries before `end`, in order; of batches perhaps with less messages."""
+
+    end: int
+    entries: tuple[StoredEntry, ...]
+
+    def at_or_after(self, index: int) -> StoredEntry | None:
+        """Return the first entry at or after an index."""
+        at = bisect_left(self.entries, index, key=lambda entry: entry.index)
+        return self.entries[at] if at < len(self.entries) else None
+
+
 class TopicLog:
     """The entries of one topic. `ledger_ids` gives the number of each new ledger."""
 
@@ -69,6 +82,8 @@ class TopicLog:
         self._starts: list[int] = []  # index of the first entry of each ledger
         self.first = 0
         """Index of the first entry that is kept."""
+        self.compacted: CompactedEntries | None = None
+        """What compaction has kept; None if there was none."""
         self.roll()
 
     def __repr__(self) -> str:
@@ -108,9 +123,14 @@ class TopicLog:
 
     def trim(self, index: int) -> None:
         """Forget the entries before an index."""
+        index = min(index, self.end)
         if index > self.first:
             del self._entries[: index - self.first]
-            self.first = min(index, self.first + len(self._entries)) if not self._entries else index
+            self.first = index
+
+    def size_from(self, index: int) -> int:
+        """Return the number of bytes from an entry on."""
+        return sum(len(entry.payload) for entry in self._entries[max(index - self.first, 0) :])
 
     # --- positions --------------------------------------------------------------------------------------------------------
 

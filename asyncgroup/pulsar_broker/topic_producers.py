@@ -26,6 +26,11 @@ class ConnectedProducer:
     is_ready: bool = False
 
     @property
+    def client_version(self) -> str:
+        """The version text of its client."""
+        return str(getattr(self.connection, "client_version", ""))
+
+    @property
     def mode(self) -> ProducerAccessMode:
         """How it shares the topic."""
         return ProducerAccessMode(self.command.producer_access_mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ import pytest
 from asyncgroup.errors import UsageError
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.apache_pulsar import PulsarAdmin, PulsarAdminError
 from tests.pulsar_broker.internals import runtime_of
@@ -103,9 +105,173 @@ async def test_refusals() -> None:
         await refused(409, "PUT", "namespaces/public/default", admin=admin)
         await refused(406, "PUT", "persistent/public/default/p/partitions", 0, admin=admin)
         await refused(412, "POST", f"{path}/compaction", admin=admin)
-        await refused(412, "POST", "namespaces/public/default/messageTTL", 5, admin=admin)
-        await refused(404, "GET", "clusters", admin=admin)
+        await refused(412, "POST", "namespaces/public/default/dispatchRate", 5, admin=admin)
+        await refused(404, "GET", "functions", admin=admin)
         await refused(404, "DELETE", f"{path}/subscription/none", admin=admin)
+
+
+async def test_namespaces_and_tenants() -> None:
+    async with embedded() as (pulsar, admin, _client):
+        await admin.create_namespace("public/other")
+        await admin.create_topic("public/other/t")
+        await admin.create_partitioned_topic("public/other/p", 2)
+        pulsar.create_topic("non-persistent://public/other/n")
+        names = [f"persistent://public/other/{name}" for name in ("p-partition-0", "p-partition-1", "t")]
+        assert await admin.request("GET", "namespaces/public/other/topics") == names
+        assert await admin.request("GET", "persistent/public/other") == names
+        assert await admin.request("GET", "persistent/public/other/partitioned") == [
+            "persistent://public/other/p"
+        ]
+        passing = ["non-persistent://public/other/n"]
+        assert await admin.request("GET", "namespaces/public/other/topics", mode="NON_PERSISTENT") == passing
+        assert await admin.request("GET", "non-persistent/public/other") == passing
+        assert len(await admin.request("GET", "namespaces/public/other/topics", mode="ALL")) == 4
+        assert await admin.request("GET", "namespaces/public") == ["public/default", "public/other"]
+        assert await admin.request("GET", "tenants") == ["public", "pulsar"]
+        assert await admin.request("GET", "clusters") == ["standalone"]
+        assert await admin.request("GET", "brokers/health") == "ok"
+        await admin.request("DELETE", "namespaces/public/other")
+        await refused(404, "GET", "namespaces/public/other", admin=admin)
+        await refused(404, "GET", "persistent/public/other", admin=admin)
+
+
+POLICIES = [
+    ("messageTTL", 5, 5, None),
+    ("retention", {"retentionTimeInMinutes": 1}, {"retentionTimeInMinutes": 1}, None),
+    ("publishRate", {"publishThrottlingRateInMsg": 3}, {"publishThrottlingRateInMsg": 3.0}, None),
+    ("schemaCompatibilityStrategy", "BACKWARD", "BACKWARD", "UNDEFINED"),
+    ("schemaValidationEnforced", True, True, False),
+]
+
+
+@pytest.mark.parametrize("place", ["namespaces/public/default", "persistent/public/default/t"])
+async def test_policies(place: str) -> None:
+    async with embedded() as (_, admin, _client):
+        await admin.create_topic("t")
+        for name, given, shown, removed in POLICIES:
+            await admin.request("POST", f"{place}/{name}", given)
+            assert await admin.request("GET", f"{place}/{name}") == shown
+            await admin.request("DELETE", f"{place}/{name}")
+            assert await admin.request("GET", f"{place}/{name}") == removed
+        quota = {"limit": "1024", "policy": "producer_exception"}
+        await admin.request("POST", f"{place}/backlogQuota", quota)
+        await admin.request("POST", f"{place}/backlogQuota", quota, backlogQuotaType="message_age")
+        shown = await admin.request("GET", f"{place}/backlogQuotaMap")
+        assert shown["destination_storage"] == {
+            "limit": 1024,
+            "limitSize": 1024,
+            "limitTime": -1,
+            "policy": "producer_exception",
+        }
+        await admin.request("DELETE", f"{place}/backlogQuota")
+        assert list(await admin.request("GET", f"{place}/backlogQuotaMap")) == ["message_age"]
+        await refused(400, "POST", f"{place}/backlogQuota", {"policy": "x"}, admin=admin)
+        await refused(400, "POST", f"{place}/backlogQuota", quota, admin=admin, backlogQuotaType="x")
+        await refused(400, "PUT", f"{place}/schemaCompatibilityStrategy", "x", admin=admin)
+
+
+async def test_a_rate_of_messages() -> None:
+    async with embedded() as (_, admin, client), client.producer("t") as producer:
+        await producer.send(b"0")
+        rate = {"publishThrottlingRateInMsg": 20}
+        await admin.request("POST", "persistent/public/default/t/publishRate", rate)
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        for number in range(30):
+            await producer.send(b"%d" % number)
+        assert loop.time() - begin > 0.4
+        await admin.request("DELETE", "persistent/public/default/t/publishRate")
+        for number in range(30):
+            await producer.send(b"%d" % number)
+        assert loop.time() - begin < 10
+
+
+async def test_schemas() -> None:
+    async with embedded() as (_, admin, _client):
+        path = "schemas/public/default/t"
+        await refused(404, "GET", f"{path}/schema", admin=admin)
+        text = {"type": "STRING", "schema": "", "properties": {"a": "b"}}
+        assert await admin.request("POST", f"{path}/schema", text) == {"version": {"version": 0}}
+        assert await admin.request("POST", f"{path}/version", text) == {"version": 0}
+        for place in ("schema", "schema/0"):
+            found = await admin.request("GET", f"{path}/{place}")
+            assert (found["version"], found["type"], found["properties"]) == (0, "STRING", {"a": "b"})
+        await refused(404, "GET", f"{path}/schema/1", admin=admin)
+        number = {"type": "INT8", "schema": ""}
+        assert (await admin.request("POST", f"{path}/compatibility", text))["compatibility"]
+        assert "exists schema type STRING" in await refused(
+            500, "POST", f"{path}/compatibility", number, admin=admin
+        )
+        await refused(409, "POST", f"{path}/schema", number, admin=admin)
+        assert await admin.request("POST", f"{path}/version", number) == {"version": -1}
+        await refused(422, "POST", f"{path}/schema", {"type": "x"}, admin=admin)
+        assert len((await admin.request("GET", f"{path}/schemas"))["getSchemaResponses"]) == 1
+        assert await admin.request("DELETE", f"{path}/schema") == {"version": {"version": 1}}
+        await refused(404, "GET", f"{path}/schema", admin=admin)
+        await refused(404, "GET", f"{path}/schema/0", admin=admin)
+        await refused(412, "PUT", f"{path}/schema", admin=admin)
+
+
+async def test_what_is_done_to_a_subscription() -> None:
+    async with embedded() as (pulsar, admin, client), client.producer("t") as producer:
+        await admin.create_subscription("t", "s", "earliest")
+        ids = [await producer.send(b"%d" % number) for number in range(4)]
+        path = "persistent/public/default/t/subscription/s"
+
+        async def backlog() -> int:
+            stats = await admin.stats("t")
+            return int(stats["subscriptions"]["s"]["msgBacklog"])
+
+        await admin.request("POST", f"{path}/skip/1")
+        assert await backlog() == 3
+        await admin.request("POST", f"{path}/skip_all")
+        assert await backlog() == 0
+        last = {"ledgerId": ids[2].ledger_id, "entryId": ids[2].entry_id}
+        await admin.request("POST", f"{path}/resetcursor", last)
+        assert await backlog() == 2
+        await admin.request("POST", f"{path}/resetcursor/0")
+        assert await backlog() == 4
+        await admin.request("POST", f"{path}/expireMessages/3600")
+        assert await backlog() == 4
+        await asyncio.sleep(0.01)
+        await admin.request("POST", f"{path}/expireMessages/0")
+        assert await backlog() == 0
+        await refused(404, "GET", f"{path}/position/1", admin=admin)
+        await refused(405, "POST", f"{path}/x", admin=admin)
+        assert await admin.request("GET", "persistent/public/default/t/lastMessageId") == {
+            "ledgerId": ids[3].ledger_id,
+            "entryId": ids[3].entry_id,
+        }
+        assert (await admin.request("GET", "persistent/public/default/t/compaction"))["status"] == "NOT_RUN"
+        await admin.request("PUT", "persistent/public/default/t/compaction")
+        assert (await admin.request("GET", "persistent/public/default/t/compaction"))["status"] == "SUCCESS"
+        assert pulsar.history.of("Send") != []
+
+
+async def get(url: str, path: str) -> tuple[dict[str, str], bytes]:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:]), body
+
+
+async def test_a_message_and_the_broker_of_a_topic() -> None:
+    async with embedded() as (pulsar, _, client):
+        config = PulsarProducerConfig(batching=False, compression="zstd")
+        async with client.producer("t", config) as producer:
+            sent = await producer.send(b"value" * 2000, properties={"a": "b"}, event_time=1000)
+        topic = "/admin/v2/persistent/public/default/t"
+        headers, body = await get(pulsar.admin_url, f"{topic}/ledger/{sent.ledger_id}/entry/{sent.entry_id}")
+        assert body == b"value" * 2000
+        assert headers["X-Pulsar-Message-ID"] == f"{sent.ledger_id}:{sent.entry_id}"
+        assert headers["X-Pulsar-PROPERTY"] == '{"a": "b"}'
+        assert headers["X-Pulsar-event-time"].startswith("1970-01-01T00:00:01.000")
+        _, body = await get(pulsar.admin_url, "/lookup/v2/topic/persistent/public/default/t")
+        assert json.loads(body)["brokerUrl"] == pulsar.service_url
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,12 @@ def test_entries_that_were_trimmed_cannot_be_read() -> None:
 )
 def test_what_key_shared_subscriptions_divide_by(fields: dict[str, object], key: bytes) -> None:
     assert TopicLog().append(metadata(**fields), b"").key == key
+
+
+def test_all_entries_are_trimmed() -> None:
+    log = TopicLog()
+    for _ in range(3):
+        log.append(metadata(), b"")
+    log.trim(5)
+    assert (log.first, log.end, len(log)) == (3, 3, 0)
+    assert log.append(metadata(), b"").index == 3

@@ -17,13 +17,13 @@ from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
-from asyncgroup.pulsar.wire.commands import CommandMessage
+from asyncgroup.pulsar.wire.commands import CommandMessage, MessageIdData
 from asyncgroup.pulsar.wire.entry import Entry, EntryError, decode_entry
 from asyncgroup.pulsar.wire.frames import payload_bounds
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 
-__all__ = ["AFTER_ALL", "Arrivals", "Arrived", "StartPosition", "permits_of"]
+__all__ = ["AFTER_ALL", "Arrivals", "Arrived", "StartPosition", "UnstoredArrivals", "permits_of"]
 
 
 class Arrived(NamedTuple):
@@ -156,6 +156,25 @@ class Arrivals:
         if key < start.key or start.first >= entry.count:
             return None
         return full_set(start.first)
+
+
+class UnstoredArrivals(Arrivals):
+    """The entries of a topic that is not persistent, as they are pushed.
+
+    Brokers give all of them the id 0:0 (`NonPersistentTopic.publishMessage`). They are counted, because with equal ids each would be
+    taken for one that is acknowledged already.
+    """
+
+    _count = 0
+
+    def arrive(self, command: CommandMessage, frame: bytes | bytearray, at: int) -> Arrived:
+        """Take in a MESSAGE frame, whose command ends at `at`."""
+        pushed = command.message_id
+        command.message_id = MessageIdData(
+            ledger_id=pushed.ledger_id, entry_id=self._count, partition=pushed.partition
+        )
+        self._count += 1
+        return super().arrive(command, frame, at)
 
 
 def permits_of(command: CommandMessage, frame: bytes | bytearray, at: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.consumer.ack_sender import AckSender
-from asyncgroup.pulsar.consumer.arrivals import Arrivals
+from asyncgroup.pulsar.consumer.arrivals import Arrivals, UnstoredArrivals
 from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
@@ -60,7 +60,8 @@ class ConsumerParts:
             config.ack_oldest_chunked,
         )
         self.chunks = ChunkAssembly(limits, largest=core.config.max_message_size, in_order=kind.in_order)
-        self.arrivals = Arrivals(
+        kind_of_arrivals = Arrivals if topic.is_persistent else UnstoredArrivals
+        self.arrivals = kind_of_arrivals(
             str(topic.whole),
             topic.partition,
             self.unacked,

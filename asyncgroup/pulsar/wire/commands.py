@@ -44,6 +44,8 @@ __all__ = [
     "CommandFlow",
     "CommandGetLastMessageId",
     "CommandGetLastMessageIdResponse",
+    "CommandGetOrCreateSchema",
+    "CommandGetOrCreateSchemaResponse",
     "CommandGetSchema",
     "CommandGetSchemaResponse",
     "CommandGetTopicsOfNamespace",
@@ -75,6 +77,7 @@ __all__ = [
     "IntRange",
     "KeySharedMeta",
     "MessageIdData",
+    "Schema",
     "decode_command",
     "encode_command",
 ]
@@ -125,6 +128,16 @@ class KeySharedMeta(ProtoMessage):
     key_shared_mode: Annotated[int, Field(1, INT32)]
     hash_ranges: Annotated[Sequence[IntRange], Field(3, MESSAGE, repeated=True)] = ()
     allow_out_of_order_delivery: Annotated[bool, Field(4, BOOL)] = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Schema(ProtoMessage):
+    """What values are; bytes without further meaning have none."""
+
+    name: Annotated[str, Field(1, STRING)]
+    schema_data: Annotated[bytes, Field(3, BYTES)]
+    type: Annotated[int, Field(4, INT32)]
+    properties: Annotated[Mapping[str, str], Field(5, PROPERTIES)] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -350,12 +363,35 @@ class CommandGetSchema(Command):
 
 @dataclass(slots=True, kw_only=True)
 class CommandGetSchemaResponse(Command):
-    """The answer to CommandGetSchema: that there is none."""
+    """The answer to CommandGetSchema."""
 
     TYPE: ClassVar = 35
     request_id: Annotated[int, Field(1, UINT64)]
     error_code: Annotated[int | None, Field(2, INT32)] = None
     error_message: Annotated[str | None, Field(3, STRING)] = None
+    schema: Annotated[Schema | None, Field(4, MESSAGE)] = None
+    schema_version: Annotated[bytes | None, Field(5, BYTES)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandGetOrCreateSchema(Command):
+    """Asks for the version of a schema at a topic, which may be stored with it."""
+
+    TYPE: ClassVar = 39
+    request_id: Annotated[int, Field(1, UINT64)]
+    topic: Annotated[str, Field(2, STRING)]
+    schema: Annotated[Schema, Field(3, MESSAGE)]
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandGetOrCreateSchemaResponse(Command):
+    """The answer to CommandGetOrCreateSchema."""
+
+    TYPE: ClassVar = 40
+    request_id: Annotated[int, Field(1, UINT64)]
+    error_code: Annotated[int | None, Field(2, INT32)] = None
+    error_message: Annotated[str | None, Field(3, STRING)] = None
+    schema_version: Annotated[bytes | None, Field(4, BYTES)] = None
 
 
 # --- answers ------------------------------------------------------------------------------------------------------------
@@ -393,6 +429,7 @@ class CommandProducer(Command):
     producer_name: Annotated[str | None, Field(4, STRING)] = None
     encrypted: Annotated[bool, Field(5, BOOL)] = False
     metadata: Annotated[Mapping[str, str], Field(6, PROPERTIES)] = field(default_factory=dict)
+    schema: Annotated[Schema | None, Field(7, MESSAGE)] = None
     epoch: Annotated[int, Field(8, UINT64)] = 0
     user_provided_producer_name: Annotated[bool, Field(9, BOOL)] = True
     producer_access_mode: Annotated[int, Field(10, INT32)] = 0
@@ -480,6 +517,7 @@ class CommandSubscribe(Command):
     start_message_id: Annotated[MessageIdData | None, Field(9, MESSAGE)] = None
     metadata: Annotated[Mapping[str, str], Field(10, PROPERTIES)] = field(default_factory=dict)
     read_compacted: Annotated[bool | None, Field(11, BOOL)] = None
+    schema: Annotated[Schema | None, Field(12, MESSAGE)] = None
     initial_position: Annotated[int, Field(13, INT32)] = 0
     replicate_subscription_state: Annotated[bool | None, Field(14, BOOL)] = None
     force_topic_creation: Annotated[bool, Field(15, BOOL)] = True

@@ -305,10 +305,15 @@ async def test_partitions_that_are_added_later(apache_pulsar: RunningPulsar) -> 
 @pytest.mark.full
 async def test_a_topic_that_is_not_persistent(apache_pulsar: RunningPulsar) -> None:
     topic = f"non-persistent://public/default/{new_topic()}"
-    async with consuming(apache_pulsar, topic, initial_position="latest") as consumer:
+    config = {"initial_position": "latest", "ack_group_time": 60.0}
+    async with consuming(apache_pulsar, topic, **config) as consumer:
         await produce(apache_pulsar, topic, b"1", b"2")
         for message in await receive(consumer, 2):
             consumer.ack(message)
+        # all have one id: they are not taken for messages that are acknowledged
+        await produce(apache_pulsar, topic, b"3", b"4", in_batch=True)
+        await produce(apache_pulsar, topic, b"5", b"6", in_batch=True)
+        assert [message.value for message in await receive(consumer, 4)] == [b"3", b"4", b"5", b"6"]
         await consumer.flush()
 
 

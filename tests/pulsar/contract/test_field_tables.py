@@ -40,10 +40,7 @@ LEFT_OUT = {
     "CommandPartitionedTopicMetadata": {"original_auth_data", "original_auth_method", "original_principal"},
     "CommandGetTopicsOfNamespace": {"properties"},
     # schemas: values are bytes here
-    "CommandProducer": {"schema"},
-    "CommandSubscribe": {"schema"},
     "CommandSuccess": {"schema"},
-    "CommandGetSchemaResponse": {"schema", "schema_version"},
     # between clusters
     "CommandSend": {"marker", "message_id"},
     "CommandAck": {"properties"},
@@ -53,7 +50,7 @@ LEFT_OUT = {
 """Fields that are skipped when they are read."""
 
 COMMANDS_LEFT_OUT = {
-    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "GET_OR_CREATE_SCHEMA", "GET_OR_CREATE_SCHEMA_RESPONSE", "NEW_TXN", "NEW_TXN_RESPONSE", "ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE",
+    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "NEW_TXN", "NEW_TXN_RESPONSE", "ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE",
     "ADD_SUBSCRIPTION_TO_TXN", "ADD_SUBSCRIPTION_TO_TXN_RESPONSE", "END_TXN", "END_TXN_RESPONSE", "END_TXN_ON_PARTITION",
     "END_TXN_ON_PARTITION_RESPONSE", "END_TXN_ON_SUBSCRIPTION", "END_TXN_ON_SUBSCRIPTION_RESPONSE",
     "TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE",
@@ -65,9 +62,8 @@ MESSAGES_LEFT_OUT = {
     "CommandAddPartitionToTxn", "CommandAddPartitionToTxnResponse", "CommandAddSubscriptionToTxn",
     "CommandAddSubscriptionToTxnResponse", "CommandConsumerStats", "CommandConsumerStatsResponse", "CommandEndTxn",
     "CommandEndTxnOnPartition", "CommandEndTxnOnPartitionResponse", "CommandEndTxnOnSubscription",
-    "CommandEndTxnOnSubscriptionResponse", "CommandEndTxnResponse", "CommandGetOrCreateSchema",
-    "CommandGetOrCreateSchemaResponse", "CommandGetSchema", "CommandGetSchemaResponse", "CommandNewTxn",
-    "CommandNewTxnResponse", "CommandTcClientConnectRequest", "CommandTcClientConnectResponse", "Schema", "Subscription",
+    "CommandEndTxnOnSubscriptionResponse", "CommandEndTxnResponse", "CommandGetSchema", "CommandGetSchemaResponse", "CommandNewTxn",
+    "CommandNewTxnResponse", "CommandTcClientConnectRequest", "CommandTcClientConnectResponse", "Subscription",
     # markers of replicated subscriptions
     "ClusterMessageId", "MarkersMessageIdData", "ReplicatedSubscriptionsSnapshot", "ReplicatedSubscriptionsSnapshotRequest",
     "ReplicatedSubscriptionsSnapshotResponse", "ReplicatedSubscriptionsUpdate",

@@ -15,6 +15,7 @@ from asyncgroup.pulsar.wire.commands import (
     IntRange,
     KeySharedMeta,
     MessageIdData,
+    Schema,
 )
 from asyncgroup.pulsar.wire.fields import FieldOfMessage, fields_of
 from asyncgroup.pulsar.wire.message import ProtoMessage
@@ -30,6 +31,7 @@ CLASSES: list[type[ProtoMessage]] = [
     IntRange,
     KeySharedMeta,
     MessageIdData,
+    Schema,
     metadata.BrokerEntryMetadata,
     metadata.EncryptionKeys,
     metadata.MessageMetadata,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from asyncgroup.pulsar.wire.enums import SubType
+from asyncgroup.pulsar.wire.enums import ProducerAccessMode, SubType
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
 
@@ -20,27 +20,35 @@ _TYPES = {
     None: "None",
 }
 
+_MODES = {mode: "".join(word.capitalize() for word in mode.name.split("_")) for mode in ProducerAccessMode}
+
 
 def topic_stats(topic: BrokerTopic) -> dict[str, Any]:
     """Return `…/stats`."""
     return {
         "msgInCounter": topic.message_count,
+        "bytesInCounter": topic.log.size_from(0),
+        "storageSize": topic.log.size_from(0),
+        "backlogSize": topic.backlog_size,
         "publishers": [
             {
+                "accessMode": _MODES[each.mode],
+                "clientVersion": each.client_version,
                 "producerName": each.name,
                 "producerId": each.command.producer_id,
                 "metadata": dict(each.command.metadata),
             }
             for each in topic.producers
         ],
-        "subscriptions": {name: _subscription(each) for name, each in topic.subscriptions.items()},
+        "subscriptions": {name: _subscription(topic, each) for name, each in topic.subscriptions.items()},
     }
 
 
-def _subscription(subscription: TopicSubscription) -> dict[str, Any]:
+def _subscription(topic: BrokerTopic, subscription: TopicSubscription) -> dict[str, Any]:
     active = subscription.active
     return {
         "msgBacklog": subscription.backlog,
+        "backlogSize": topic.log.size_from(subscription.cursor.mark_delete + 1),
         "type": _TYPES[subscription.kind if subscription.consumers else None],
         "isDurable": subscription.is_durable,
         "activeConsumerName": None if active is None else active.name,
@@ -62,16 +70,21 @@ def partitioned_stats(parts: Sequence[BrokerTopic]) -> dict[str, Any]:
     """Return `…/partitioned-stats`: the sums, and the statistics of each partition by its name."""
     found = {str(topic.name): topic_stats(topic) for topic in parts}
     backlog: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     consumers: dict[str, list[Any]] = {}
     for stats in found.values():
         for name, each in stats["subscriptions"].items():
             backlog[name] += each["msgBacklog"]
+            sizes[name] += each["backlogSize"]
             consumers.setdefault(name, []).extend(each["consumers"])
     return {
         "msgInCounter": sum(stats["msgInCounter"] for stats in found.values()),
+        "storageSize": sum(stats["storageSize"] for stats in found.values()),
+        "backlogSize": sum(stats["backlogSize"] for stats in found.values()),
         "publishers": [each for stats in found.values() for each in stats["publishers"]],
         "subscriptions": {
-            name: {"msgBacklog": backlog[name], "consumers": consumers[name]} for name in consumers
+            name: {"msgBacklog": backlog[name], "backlogSize": sizes[name], "consumers": consumers[name]}
+            for name in consumers
         },
         "metadata": {"partitions": len(parts)},
         "partitions": found,

@@ -1,0 +1,117 @@
+"""Policies of namespaces and topics in the admin API: each is set by POST or PUT, shown by GET, and removed by DELETE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
+from asyncgroup.pulsar_broker.policies import BacklogQuota, Policies
+from asyncgroup.pulsar_broker.schema_registry import SchemaStrategy
+
+__all__ = ["serve_policy"]
+
+QUOTAS: Final = ("destination_storage", "message_age")
+ACTIONS: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "antiAffinity",
+        "compactionThreshold",  # topics are compacted on request
+        "delayedDelivery",
+        "inactiveTopicPolicies",
+        "permissions",  # no request is refused for lack of one
+        "persistence",
+        "replication",
+        "retention",  # everything is kept
+    }
+)
+"""Policies that are kept and shown: a broker in memory has nothing to do for them."""
+
+
+def serve_policy(policies: Policies, request: HttpRequest, name: str) -> Any:
+    """Set, show or remove a policy."""
+    method, body = request.method, request.body
+    if name in ("backlogQuota", "backlogQuotaMap"):
+        return _quota(policies, request)
+    if name in WITHOUT_EFFECT:
+        return _kept(policies.others, method, name, body)
+    sets = method in ("POST", "PUT")
+    match name:
+        case "messageTTL":
+            if method == "GET":
+                return policies.message_ttl
+            policies.message_ttl = int(request.query.get("messageTTL", body)) if sets else None
+        case "publishRate":
+            if method == "GET":
+                return _rate(policies.publish_rate)
+            policies.publish_rate = float(body.get("publishThrottlingRateInMsg", -1)) if sets else None
+        case "schemaCompatibilityStrategy":
+            if method == "GET":
+                return "UNDEFINED" if policies.schema_strategy is None else policies.schema_strategy.value
+            policies.schema_strategy = _strategy(body) if sets else None
+        case "schemaValidationEnforced":
+            if method == "GET":
+                return policies.requires_schemas
+            policies.requires_schemas = sets and body is True
+        case _:
+            raise HttpRefusal(HTTPStatus.PRECONDITION_FAILED, f"policy {name} is not served")
+    return None
+
+
+def _kept(others: dict[str, Any], method: str, name: str, body: Any) -> Any:
+    if method == "GET":
+        return others.get(name)
+    if method == "DELETE":
+        others.pop(name, None)
+    else:
+        others[name] = body
+    return None
+
+
+def _rate(rate: float | None) -> dict[str, Any] | None:
+    return None if rate is None else {"publishThrottlingRateInMsg": rate}
+
+
+def _strategy(body: Any) -> SchemaStrategy | None:
+    if body == "UNDEFINED":
+        return None
+    if body not in SchemaStrategy.__members__:
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"{body!r} is no compatibility strategy")
+    return SchemaStrategy[body]
+
+
+def _quota(policies: Policies, request: HttpRequest) -> Any:
+    quotas = policies.backlog_quotas
+    if request.method == "GET":
+        return {
+            kind: {
+                "limit": quota.limit_size,
+                "limitSize": quota.limit_size,
+                "limitTime": quota.limit_time,
+                "policy": quota.policy,
+            }
+            for kind, quota in quotas.items()
+        }
+    kind = request.query.get("backlogQuotaType", QUOTAS[0])
+    if kind not in QUOTAS:
+        raise HttpRefusal(
+            HTTPStatus.BAD_REQUEST, f"{kind!r} is no type of a backlog quota: {', '.join(QUOTAS)}"
+        )
+    if request.method == "DELETE":
+        quotas.pop(kind, None)
+    else:
+        quotas[kind] = _parse_quota(request.body)
+    return None
+
+
+def _parse_quota(body: Any) -> BacklogQuota:
+    found: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    action = found.get("policy")
+    if action not in ACTIONS:
+        raise HttpRefusal(
+            HTTPStatus.BAD_REQUEST, f"{action!r} is no policy of a backlog quota: {', '.join(ACTIONS)}"
+        )
+    size = next((found[key] for key in ("limitSize", "limit") if found.get(key) is not None), -1)
+    return BacklogQuota(int(size), int(found.get("limitTime") or -1), action)

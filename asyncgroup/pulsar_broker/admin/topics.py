@@ -1,0 +1,205 @@
+"""TopicRequests: requests for topics, partitions and subscriptions (Pulsar's `PersistentTopics`).
+
+GET  persistent/T/N, …/partitioned           PUT, DELETE  …/X        GET, PUT, POST, DELETE  …/X/partitions
+GET  …/X/stats, partitioned-stats, internalStats, subscriptions, lastMessageId           PUT …/X/unload
+POST …/X/terminate                           PUT, GET …/X/compaction                     GET …/X/ledger/L/entry/E
+PUT, DELETE  …/X/subscription/S              POST …/S/skip/N, …/S/skip_all, …/S/resetcursor[/TIME], …/S/expireMessages/N
+GET  …/X/subscription/S/position/N           POST, GET, DELETE …/X/POLICY: see `policies`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
+from asyncgroup.pulsar_broker.admin.messages import entry_answer
+from asyncgroup.pulsar_broker.admin.namespaces import AdministeredNamespaces
+from asyncgroup.pulsar_broker.admin.policies import serve_policy
+from asyncgroup.pulsar_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
+from asyncgroup.pulsar_broker.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+
+__all__ = ["AdministeredTopics", "TopicRequests"]
+
+
+class AdministeredTopics(AdministeredNamespaces, Protocol):
+    """What these requests change."""
+
+    def close_consumers(self, subscription: TopicSubscription) -> None:
+        """Close the consumers of a subscription."""
+        ...
+
+
+class TopicRequests:
+    """What is done for each of them."""
+
+    def __init__(self, pulsar: AdministeredTopics) -> None:
+        self._pulsar = pulsar
+
+    def __repr__(self) -> str:
+        return f"<TopicRequests of {self._pulsar.namespaces!r}>"
+
+    def handle(self, request: HttpRequest, domain: str, rest: list[str]) -> Any:
+        """Return the answer to a request for topics of a domain."""
+        match rest:
+            case [tenant, namespace] if request.method == "GET":
+                return self._list(f"{domain}://{tenant}/{namespace}/")
+            case [tenant, namespace, "partitioned"] if request.method == "GET":
+                names = self._pulsar.namespaces.partitioned_topics()
+                return sorted(
+                    str(name) for name in names if str(name).startswith(f"{domain}://{tenant}/{namespace}/")
+                )
+            case [tenant, namespace, local, *more]:
+                return self._topic(request, TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}"), more)
+        raise HttpRefusal(HTTPStatus.NOT_FOUND, f"{request.method} {'/'.join(request.parts)} is not served")
+
+    def _list(self, prefix: str) -> list[str]:
+        namespace = prefix.partition("://")[2].rstrip("/")
+        self._pulsar.namespaces.check_namespace(namespace)
+        return [name for name in self._pulsar.namespaces.of_namespace(namespace) if name.startswith(prefix)]
+
+    def _topic(self, request: HttpRequest, name: TopicName, rest: list[str]) -> Any:
+        namespaces = self._pulsar.namespaces
+        match request.method, rest:
+            case "PUT", []:
+                namespaces.create(name)
+            case "PUT", ["partitions"]:
+                namespaces.create(name, _count(request.body))
+            case "POST", ["partitions"]:
+                namespaces.add_partitions(name, _count(request.body))
+            case "GET", ["partitions"]:
+                creates = request.query.get("checkAllowAutoCreation") == "true"
+                return {"partitions": namespaces.partitions_of(name, creates=creates)}
+            case "DELETE", [] | ["partitions"]:
+                self._pulsar.delete_topic(str(name))
+            case "PUT", ["unload"]:
+                namespaces.parts_of(name)
+                self._pulsar.unload(str(name))
+            case "POST", ["terminate"]:
+                return self._terminate(name)
+            case "PUT", ["compaction"]:
+                for topic in namespaces.parts_of(name):
+                    topic.compact()
+            case "GET", ["ledger", ledger, "entry", entry]:
+                return self._entry(name, ledger, entry)
+            case _, ["subscription", subscription, *more]:
+                return self._subscription(request, name, subscription, more)
+            case "GET", [what] if what in _READS:
+                return self._read(name, what)
+            case _, [policy]:
+                policies = namespaces.topic(name, creates=False).policies.own
+                found = serve_policy(policies, request, policy)
+                namespaces.policies_changed()
+                return found
+            case _:
+                raise HttpRefusal(
+                    HTTPStatus.PRECONDITION_FAILED, f"{request.method} {'/'.join(rest)} is not served"
+                )
+        return None
+
+    def _terminate(self, name: TopicName) -> Mapping[str, int]:
+        topic = self._pulsar.namespaces.topic(name, creates=False)
+        topic.terminate()
+        return _last_id(topic)
+
+    def _entry(self, name: TopicName, ledger: str, entry: str) -> Any:
+        topic = self._pulsar.namespaces.topic(name, creates=False)
+        found = topic.log.find((int(ledger), int(entry))) if ledger.isdigit() and entry.isdigit() else None
+        if found is None:
+            raise HttpRefusal(HTTPStatus.NOT_FOUND, "Message id not found")
+        return entry_answer(found)
+
+    def _read(self, name: TopicName, what: str) -> Any:
+        parts = self._pulsar.namespaces.parts_of(name)
+        if what == "partitioned-stats":
+            return partitioned_stats(parts)
+        if what == "subscriptions":
+            return sorted({each for topic in parts for each in topic.subscriptions})
+        return _READERS[what](self._pulsar.namespaces.topic(name, creates=False))
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------------
+
+    def _subscription(self, request: HttpRequest, name: TopicName, subscription: str, rest: list[str]) -> Any:
+        parts = self._pulsar.namespaces.parts_of(name)
+        if request.method == "PUT" and not rest:
+            return self._create(parts, subscription, request.body)
+        found = [
+            (topic, topic.subscriptions[subscription])
+            for topic in parts
+            if subscription in topic.subscriptions
+        ]
+        if not found:
+            raise HttpRefusal(HTTPStatus.NOT_FOUND, "Subscription not found")
+        for topic, each in found:
+            match request.method, rest:
+                case "DELETE", []:
+                    self._pulsar.close_consumers(each)
+                    topic.subscriptions.pop(subscription, None)
+                case "POST", ["skip_all"]:
+                    each.skip(len(topic.log))
+                case "POST", ["skip", number] if number.isdigit():
+                    each.skip(int(number))
+                case "POST", ["resetcursor", time] if time.isdigit():
+                    self._reset(each, topic.log.index_at(int(time)))
+                case "POST", ["resetcursor"]:
+                    self._reset(each, topic.log.index_of(_position(request.body)))
+                case "POST", ["expireMessages", seconds] if seconds.isdigit():
+                    each.expire(topic.now() - int(seconds) * 1000)
+                case "GET", ["position", number] if number.isdigit():
+                    entry = each.peek(int(number))
+                    if entry is None:
+                        raise HttpRefusal(HTTPStatus.NOT_FOUND, "Message not found")
+                    return entry_answer(entry)
+                case _:
+                    raise HttpRefusal(
+                        HTTPStatus.METHOD_NOT_ALLOWED,
+                        f"{request.method} {'/'.join(rest)} of a subscription is not served",
+                    )
+        return None
+
+    def _create(self, parts: list[BrokerTopic], subscription: str, body: Any) -> None:
+        for topic in parts:
+            if subscription in topic.subscriptions:
+                raise HttpRefusal(HTTPStatus.CONFLICT, "Subscription already exists for topic")
+            early = body == "earliest" or (isinstance(body, dict) and _position(body)[0] == -1)
+            topic.subscription(subscription, InitialPosition.EARLIEST if early else InitialPosition.LATEST)
+
+    def _reset(self, subscription: TopicSubscription, index: int) -> None:
+        self._pulsar.close_consumers(subscription)
+        subscription.seek(index)
+
+
+def _position(body: Any) -> tuple[int, int]:
+    found = body if isinstance(body, dict) else {}
+    return int(found.get("ledgerId", -1)), int(found.get("entryId", -1))
+
+
+def _last_id(topic: BrokerTopic) -> dict[str, int]:
+    last = topic.last_id
+    return {"ledgerId": last.ledger_id, "entryId": last.entry_id}
+
+
+def _compaction(topic: BrokerTopic) -> dict[str, str]:
+    is_compacted = topic.log.compacted is not None
+    return {"status": "SUCCESS" if is_compacted else "NOT_RUN", "lastError": ""}
+
+
+_READERS: Mapping[str, Callable[[BrokerTopic], Any]] = {
+    "stats": topic_stats,
+    "internalStats": internal_stats,
+    "lastMessageId": _last_id,
+    "compaction": _compaction,
+}
+_READS = frozenset({*_READERS, "partitioned-stats", "subscriptions"})
+
+
+def _count(body: Any) -> int:
+    if isinstance(body, dict):  # `PartitionedTopicMetadata`
+        body = body.get("partitions")
+    if not isinstance(body, int) or isinstance(body, bool) or body < 1:
+        raise HttpRefusal(HTTPStatus.NOT_ACCEPTABLE, "Number of partitions should be greater than 0")
+    return body

@@ -1,0 +1,44 @@
+"""NonPersistentTopic: a topic that keeps nothing (Pulsar's `NonPersistentTopic`).
+
+A message goes to the consumers that have permits when it arrives, and to no other; it is not acknowledged, and all ids are 0:0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from asyncgroup.pulsar.wire.metadata import MessageMetadata
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.policies import TopicPolicies
+from asyncgroup.pulsar_broker.subscription import Timing
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.topic_log import Position, StoredEntry, TopicLog
+
+__all__ = ["NonPersistentTopic"]
+
+
+class NonPersistentTopic(BrokerTopic):
+    """Its subscriptions and its producers."""
+
+    def __init__(
+        self, name: TopicName, ledger_ids: Iterator[int], timing: Timing, policies: TopicPolicies
+    ) -> None:
+        super().__init__(name, ledger_ids, timing, policies, log=_Passing(ledger_ids))
+
+    def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
+        """Push an entry to those that have permits, and forget it. Raises ServerFailure."""
+        entry = super().append(metadata, payload)
+        for subscription in self.subscriptions.values():
+            subscription.drop(entry)
+        self.log.trim(self.log.end)
+        return entry
+
+
+class _Passing(TopicLog):
+    """A log whose entries have no positions."""
+
+    def position_of(self, index: int) -> Position:  # noqa: ARG002  all are the same
+        return (0, 0)
+
+    def index_of(self, position: Position) -> int:  # noqa: ARG002  none is kept
+        return self.end
