@@ -149,13 +149,12 @@ class SingleActiveDispatcher:
         epoch: int | None,
     ) -> None:
         """Push everything again that is not acknowledged, with the new epoch; single entries cannot be asked for."""
-        if consumer is not self.active:
-            return
         if epoch is not None:
             if consumer.epoch is not None and epoch < consumer.epoch:
                 return
-            consumer.epoch = epoch
-        self.rewind()
+            consumer.epoch = epoch  # also of one that is not active: its client drops older ones when it is
+        if consumer is self.active:
+            self.rewind()
 
     def acked(self, index: int, left: int) -> None:
         """Messages of an entry were acknowledged; `left` are not."""

@@ -117,6 +117,9 @@ class Arrivals:
         if unwanted is None:
             return Arrived(charged, _NONE, acked=entry.id)
         bits = self._unacked.arrive(entry, unwanted)
+        if not bits and self._unacked.is_done(entry.id[:2]):
+            # without index acknowledgements the broker does not know what was acknowledged here, nor would it learn of the rest
+            return Arrived(charged, _NONE, acked=entry.id)
         return Arrived(charged, self._messages(entry, bits))
 
     def _chunk(self, entry: Entry, charged: int) -> Arrived:

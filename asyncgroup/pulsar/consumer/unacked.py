@@ -80,6 +80,11 @@ class UnackedEntries:
         known.held = known.unacked
         return found
 
+    def is_done(self, key: EntryKey) -> bool:
+        """Whether no message of an entry that has arrived is left to acknowledge: those that are not here others have acknowledged."""
+        batch = self._batches.get(key)
+        return batch is None or not batch.unacked
+
     def add_chunks(self, ids: Sequence[MessageId]) -> None:
         """A value was put together from these entries."""
         self._chunks[ids[-1][:2]] = [one[:2] for one in ids]

@@ -12,7 +12,7 @@ from typing import Final
 from asyncgroup.delivery_times import LAST_TIME
 from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved, start_task, wait_shielded
-from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.model import MillisClock, RecordMetadata, TopicPartition
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.connection.pool import await_unless_closed
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -30,7 +30,7 @@ _NO_OFFSET: Final = -1
 class PulsarCopyWriter:
     """The CopyWriter of a subscription; `initial_subscriptions` are created with the topics that they are given for.
 
-    At the end it waits `close_timeout` seconds for a broker, and for none that has not registered its producer yet.
+    `clock` gives the times from which the delays of copies count. At the end it waits `close_timeout` seconds for a broker, and for none that has not registered its producer yet.
     """
 
     is_transactional = False
@@ -40,10 +40,12 @@ class PulsarCopyWriter:
         client: Callable[[], PulsarClient],
         initial_subscriptions: Mapping[str, str],
         close_timeout: float,
+        clock: MillisClock,
     ) -> None:
         self._client = client
         self._initial_subscriptions = initial_subscriptions
         self._close_timeout = close_timeout
+        self._clock = clock
         self._producers: dict[str, asyncio.Task[PulsarProducer]] = {}
         self._is_closed = False
 
@@ -101,7 +103,7 @@ class PulsarCopyWriter:
             close_timeout=self._close_timeout,
         )
         try:
-            return await PulsarProducer(self._client(), topic, config).__aenter__()
+            return await PulsarProducer(self._client(), topic, config, clock=self._clock).__aenter__()
         except BaseException:
             del self._producers[topic]
             raise

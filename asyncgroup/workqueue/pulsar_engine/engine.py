@@ -57,6 +57,7 @@ class PulsarEngine:
             lambda: self._client,
             {dead: created} if created is not None and dead is not None else {},
             plan.source.close_timeout,
+            clock,
         )
         self._client = (
             given

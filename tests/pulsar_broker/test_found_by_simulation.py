@@ -1,0 +1,85 @@
+"""Bugs that `python -m tests.simulate_pulsar` has found, each as a small test on the embedded Pulsar."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from asyncgroup.model import clock_of_loop
+from asyncgroup.pulsar import PulsarClient, PulsarConsumerConfig, PulsarTopicConsumer
+from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.workqueue import PulsarSource, WorkQueue
+from tests.pulsar_broker.internals import runtime_of
+
+pytestmark = pytest.mark.virtual(max_virtual_time=3600 * 5)
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
+    async with (
+        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar,
+        PulsarClient(pulsar.service_url) as client,
+    ):
+        yield pulsar, client
+
+
+def early(**settings: Any) -> PulsarConsumerConfig:
+    return PulsarConsumerConfig(initial_position="earliest", **settings)
+
+
+async def send(client: PulsarClient, *values: bytes) -> None:
+    async with client.producer("t") as producer:
+        await asyncio.gather(*(producer.send(value) for value in values))
+
+
+async def receive(consumer: PulsarTopicConsumer, count: int) -> list[Any]:
+    async with asyncio.timeout(100):
+        return [await consumer.receive() for _ in range(count)]
+
+
+async def test_a_batch_is_done_when_each_message_is_acknowledged_by_another_consumer() -> None:
+    """One of them without index acknowledgements: its own acknowledgement was never sent."""
+    async with embedded() as (pulsar, client):
+        await send(client, b"0", b"1")
+        config = early(priority_level=1, index_acks=False)
+        async with client.subscribe("t", "s", type="shared", config=config) as first:
+            found = await receive(first, 2)
+            first.ack(found[1])
+            async with client.subscribe("t", "s", type="shared", config=early()) as second:
+                first.nack(found[0], 0.0)
+                again = await receive(second, 2)
+                second.ack(again[0])
+            await asyncio.sleep(10)
+            await first.flush()
+            assert runtime_of(pulsar).subscription("t", "s").backlog == 0
+
+
+async def test_a_consumer_that_is_not_active_may_ask_for_everything() -> None:
+    """The broker ignored its new epoch, and the client ignored all messages without it when the consumer was active later."""
+    async with embedded() as (_, client):
+        async with client.subscribe("t", "s", type="failover", config=early(consumer_name="b")) as second:
+            async with client.subscribe("t", "s", type="failover", config=early(consumer_name="a")):
+                await asyncio.sleep(5)
+                second.redeliver_all()
+            await send(client, b"0", b"1")
+            assert [message.value for message in await receive(second, 2)] == [b"0", b"1"]
+
+
+async def test_the_delay_of_a_copy_counts_by_the_clock_of_its_queue() -> None:
+    async with embedded() as (_, client):
+        await asyncio.sleep(3600)
+        await send(client, b"0")
+        loop = asyncio.get_running_loop()
+        source = PulsarSource(client, "s", "t")
+        async with WorkQueue(source, retry=True, clock=clock_of_loop(), initial_position="earliest") as queue:
+            first = await queue.receive()
+            began = loop.time()
+            await first.reconsume_later(60)
+            async with asyncio.timeout(600):
+                second = await queue.receive()
+            assert 59 < loop.time() - began < 65
+            await second.ack()
