@@ -34,12 +34,18 @@ __all__ = [
     "CommandAck",
     "CommandAckResponse",
     "CommandActiveConsumerChange",
+    "CommandAddPartitionToTxn",
+    "CommandAddPartitionToTxnResponse",
+    "CommandAddSubscriptionToTxn",
+    "CommandAddSubscriptionToTxnResponse",
     "CommandAuthChallenge",
     "CommandAuthResponse",
     "CommandCloseConsumer",
     "CommandCloseProducer",
     "CommandConnect",
     "CommandConnected",
+    "CommandEndTxn",
+    "CommandEndTxnResponse",
     "CommandError",
     "CommandFlow",
     "CommandGetLastMessageId",
@@ -53,6 +59,8 @@ __all__ = [
     "CommandLookupTopic",
     "CommandLookupTopicResponse",
     "CommandMessage",
+    "CommandNewTxn",
+    "CommandNewTxnResponse",
     "CommandPartitionedTopicMetadata",
     "CommandPartitionedTopicMetadataResponse",
     "CommandPing",
@@ -67,6 +75,8 @@ __all__ = [
     "CommandSendReceipt",
     "CommandSubscribe",
     "CommandSuccess",
+    "CommandTcClientConnectRequest",
+    "CommandTcClientConnectResponse",
     "CommandTopicMigrated",
     "CommandUnsubscribe",
     "CommandWatchTopicList",
@@ -78,6 +88,7 @@ __all__ = [
     "KeySharedMeta",
     "MessageIdData",
     "Schema",
+    "SubscriptionOfTxn",
     "decode_command",
     "encode_command",
 ]
@@ -459,8 +470,8 @@ class CommandSend(Command):
     producer_id: Annotated[int, Field(1, UINT64)]
     sequence_id: Annotated[int, Field(2, UINT64)]
     num_messages: Annotated[int, Field(3, INT32)] = 1
-    txnid_least_bits: Annotated[int, Field(4, UINT64)] = 0
-    txnid_most_bits: Annotated[int, Field(5, UINT64)] = 0
+    txnid_least_bits: Annotated[int | None, Field(4, UINT64)] = None
+    txnid_most_bits: Annotated[int | None, Field(5, UINT64)] = None
     highest_sequence_id: Annotated[int, Field(6, UINT64)] = 0
     is_chunk: Annotated[bool, Field(7, BOOL)] = False
 
@@ -557,8 +568,8 @@ class CommandAck(Command):
     ack_type: Annotated[int, Field(2, INT32)]
     message_id: Annotated[Sequence[MessageIdData], Field(3, MESSAGE, repeated=True)] = ()
     validation_error: Annotated[int | None, Field(4, INT32)] = None
-    txnid_least_bits: Annotated[int, Field(6, UINT64)] = 0
-    txnid_most_bits: Annotated[int, Field(7, UINT64)] = 0
+    txnid_least_bits: Annotated[int | None, Field(6, UINT64)] = None
+    txnid_most_bits: Annotated[int | None, Field(7, UINT64)] = None
     request_id: Annotated[int | None, Field(8, UINT64)] = None
 
 
@@ -651,6 +662,127 @@ class CommandGetLastMessageIdResponse(Command):
     last_message_id: Annotated[MessageIdData, Field(1, MESSAGE)]
     request_id: Annotated[int, Field(2, UINT64)]
     consumer_mark_delete_position: Annotated[MessageIdData | None, Field(3, MESSAGE)] = None
+
+
+# --- transactions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandTcClientConnectRequest(Command):
+    """Connects to a transaction coordinator, before requests to it (`CommandTcClientConnectRequest`)."""
+
+    TYPE: ClassVar = 62
+    request_id: Annotated[int, Field(1, UINT64)]
+    tc_id: Annotated[int, Field(2, UINT64)]
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandTcClientConnectResponse(Command):
+    """The answer to CommandTcClientConnectRequest."""
+
+    TYPE: ClassVar = 63
+    request_id: Annotated[int, Field(1, UINT64)]
+    error: Annotated[int | None, Field(2, INT32)] = None
+    message: Annotated[str | None, Field(3, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandNewTxn(Command):
+    """Opens a transaction, which the coordinator aborts after `txn_ttl_seconds`: a number of milliseconds, in spite of its name."""
+
+    TYPE: ClassVar = 50
+    request_id: Annotated[int, Field(1, UINT64)]
+    txn_ttl_seconds: Annotated[int, Field(2, UINT64)] = 0
+    tc_id: Annotated[int, Field(3, UINT64)] = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandNewTxnResponse(Command):
+    """The answer to CommandNewTxn: the id of the transaction, whose most significant bits are the coordinator's."""
+
+    TYPE: ClassVar = 51
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    error: Annotated[int | None, Field(4, INT32)] = None
+    message: Annotated[str | None, Field(5, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandAddPartitionToTxn(Command):
+    """Adds topics, each of one partition, to a transaction before its first message to them."""
+
+    TYPE: ClassVar = 52
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    partitions: Annotated[Sequence[str], Field(4, STRING, repeated=True)] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandAddPartitionToTxnResponse(Command):
+    """The answer to CommandAddPartitionToTxn."""
+
+    TYPE: ClassVar = 53
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    error: Annotated[int | None, Field(4, INT32)] = None
+    message: Annotated[str | None, Field(5, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SubscriptionOfTxn(ProtoMessage):
+    """A subscription to one topic whose acknowledgements are part of a transaction (`Subscription` of `PulsarApi.proto`)."""
+
+    topic: Annotated[str, Field(1, STRING)]
+    subscription: Annotated[str, Field(2, STRING)]
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandAddSubscriptionToTxn(Command):
+    """Adds subscriptions to a transaction before its first acknowledgement in them."""
+
+    TYPE: ClassVar = 54
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    subscription: Annotated[Sequence[SubscriptionOfTxn], Field(4, MESSAGE, repeated=True)] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandAddSubscriptionToTxnResponse(Command):
+    """The answer to CommandAddSubscriptionToTxn."""
+
+    TYPE: ClassVar = 55
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    error: Annotated[int | None, Field(4, INT32)] = None
+    message: Annotated[str | None, Field(5, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandEndTxn(Command):
+    """Commits a transaction (`txn_action` 0) or aborts it (1)."""
+
+    TYPE: ClassVar = 56
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    txn_action: Annotated[int | None, Field(4, INT32)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandEndTxnResponse(Command):
+    """The answer to CommandEndTxn."""
+
+    TYPE: ClassVar = 57
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    error: Annotated[int | None, Field(4, INT32)] = None
+    message: Annotated[str | None, Field(5, STRING)] = None
 
 
 COMMANDS: Final[dict[int, type[Command]]] = {

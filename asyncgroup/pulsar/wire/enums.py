@@ -13,6 +13,7 @@ __all__ = [
     "ProducerAccessMode",
     "SubType",
     "TopicsMode",
+    "TxnAction",
 ]
 
 
@@ -69,6 +70,13 @@ class TopicsMode(IntEnum):
     PERSISTENT = 0
     NON_PERSISTENT = 1
     ALL = 2
+
+
+class TxnAction(IntEnum):
+    """`CommandEndTxn.txn_action`."""
+
+    COMMIT = 0
+    ABORT = 1
 
 
 class MigratedResource(IntEnum):

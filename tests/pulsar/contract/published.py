@@ -44,15 +44,23 @@ def published_fields() -> dict[str, dict[str, PublishedField]]:
     The test needs the fixture `pulsar_at_hand`. The first call of a user takes seconds.
     """
     return {
-        message: {name: PublishedField(*values[:3]) for name, values in fields.items()}
+        _own_name(message): {
+            name: PublishedField(values[0], _own_name(values[1]), values[2])
+            for name, values in fields.items()
+        }
         for message, fields in _published()["messages"].items()
     }
+
+
+def _own_name(message: str) -> str:
+    """Return the name of a message here: a broker's subscription is another class."""
+    return "SubscriptionOfTxn" if message == "Subscription" else message
 
 
 def published_defaults() -> dict[str, dict[str, object]]:
     """Return the defaults of optional numbers, texts and enums (the constant's name) by message and field."""
     return {
-        message: {name: values[3] for name, values in fields.items() if values[3] is not None}
+        _own_name(message): {name: values[3] for name, values in fields.items() if values[3] is not None}
         for message, fields in _published()["messages"].items()
     }
 

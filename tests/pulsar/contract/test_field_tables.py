@@ -50,20 +50,15 @@ LEFT_OUT = {
 """Fields that are skipped when they are read."""
 
 COMMANDS_LEFT_OUT = {
-    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "NEW_TXN", "NEW_TXN_RESPONSE", "ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE",
-    "ADD_SUBSCRIPTION_TO_TXN", "ADD_SUBSCRIPTION_TO_TXN_RESPONSE", "END_TXN", "END_TXN_RESPONSE", "END_TXN_ON_PARTITION",
+    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "END_TXN_ON_PARTITION",
     "END_TXN_ON_PARTITION_RESPONSE", "END_TXN_ON_SUBSCRIPTION", "END_TXN_ON_SUBSCRIPTION_RESPONSE",
-    "TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE",
 }  # fmt: skip
-"""Statistics, schemas and transactions."""
+"""Statistics, and what brokers send each other at the end of a transaction."""
 
 MESSAGES_LEFT_OUT = {
     # of commands that are left out
-    "CommandAddPartitionToTxn", "CommandAddPartitionToTxnResponse", "CommandAddSubscriptionToTxn",
-    "CommandAddSubscriptionToTxnResponse", "CommandConsumerStats", "CommandConsumerStatsResponse", "CommandEndTxn",
-    "CommandEndTxnOnPartition", "CommandEndTxnOnPartitionResponse", "CommandEndTxnOnSubscription",
-    "CommandEndTxnOnSubscriptionResponse", "CommandEndTxnResponse", "CommandGetSchema", "CommandGetSchemaResponse", "CommandNewTxn",
-    "CommandNewTxnResponse", "CommandTcClientConnectRequest", "CommandTcClientConnectResponse", "Subscription",
+    "CommandConsumerStats", "CommandConsumerStatsResponse", "CommandEndTxnOnPartition", "CommandEndTxnOnPartitionResponse",
+    "CommandEndTxnOnSubscription", "CommandEndTxnOnSubscriptionResponse", "CommandGetSchema", "CommandGetSchemaResponse",
     # markers of replicated subscriptions
     "ClusterMessageId", "MarkersMessageIdData", "ReplicatedSubscriptionsSnapshot", "ReplicatedSubscriptionsSnapshotRequest",
     "ReplicatedSubscriptionsSnapshotResponse", "ReplicatedSubscriptionsUpdate",
@@ -179,6 +174,7 @@ ENUMS: dict[str, type[IntEnum]] = {
     "CommandLookupTopicResponse.LookupType": enums.LookupType,
     "CommandGetTopicsOfNamespace.Mode": enums.TopicsMode,
     "CommandTopicMigrated.ResourceType": enums.MigratedResource,
+    "TxnAction": enums.TxnAction,
     "ServerError": ServerError,
 }
 

@@ -57,6 +57,7 @@ ENUMS: Final[dict[str, type[IntEnum]]] = {
     "KeySharedMode": enums.KeySharedMode,
     "ProducerAccessMode": enums.ProducerAccessMode,
     "ServerError": ServerError,
+    "TxnAction": enums.TxnAction,
 }
 
 

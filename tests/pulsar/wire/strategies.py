@@ -16,6 +16,7 @@ from asyncgroup.pulsar.wire.commands import (
     KeySharedMeta,
     MessageIdData,
     Schema,
+    SubscriptionOfTxn,
 )
 from asyncgroup.pulsar.wire.fields import FieldOfMessage, fields_of
 from asyncgroup.pulsar.wire.message import ProtoMessage
@@ -32,6 +33,7 @@ CLASSES: list[type[ProtoMessage]] = [
     KeySharedMeta,
     MessageIdData,
     Schema,
+    SubscriptionOfTxn,
     metadata.BrokerEntryMetadata,
     metadata.EncryptionKeys,
     metadata.MessageMetadata,
