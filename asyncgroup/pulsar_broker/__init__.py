@@ -20,6 +20,8 @@ Each name is imported on first use. How the package is built:
 - `subscription`: the consumers that share a `cursor`, which is what they have acknowledged. `subscribed_consumer`: one of them.
 - `dispatch_single`: who gets an entry in Exclusive and Failover subscriptions, `dispatch_shared`: in Shared and Key_Shared ones,
   there by `consumer_rotation` and `key_selectors`.
+- `transaction_requests`: what is done for the commands of transactions, with `transaction_answers`; `transaction_coordinators` keep them.
+  `transaction_buffer` has those of a topic, `pending_ack_handle` those of a subscription.
 """
 
 from __future__ import annotations

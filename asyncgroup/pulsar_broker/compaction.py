@@ -36,7 +36,9 @@ def compact(log: TopicLog) -> CompactedEntries:
     latest: _Latest = {}
     before = log.compacted
     kept = [] if before is None else list(before.entries)
-    source = [*kept, *(entry for entry in log if before is None or entry.index >= before.end)]
+    start, end = 0 if before is None else before.end, log.read_end
+    added = (entry for entry in log if start <= entry.index < end and entry.index not in log.hidden)
+    source = [*kept, *added]
     for entry in source:
         for index, key, has_value in _keys_of(entry):
             if has_value:
@@ -44,7 +46,7 @@ def compact(log: TopicLog) -> CompactedEntries:
             else:
                 latest.pop(key, None)
     left = (_without_others(entry, latest) for entry in source)
-    return CompactedEntries(log.end, tuple(entry for entry in left if entry is not None))
+    return CompactedEntries(end, tuple(entry for entry in left if entry is not None))
 
 
 def _opened(entry: StoredEntry) -> Entry | None:

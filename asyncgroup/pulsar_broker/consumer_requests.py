@@ -94,7 +94,11 @@ class ConsumerRequests:
 
     def _ack(self, connection: ConnectedClient, command: c.CommandAck) -> None:
         found = self._place(connection, command.consumer_id)
-        found.subscription.ack(AckType(command.ack_type), command.message_id)
+        if command.txnid_most_bits is None:
+            found.subscription.ack(AckType(command.ack_type), command.message_id)
+        else:
+            transaction = self._node.coordinators.id_of(command)
+            found.subscription.ack_in_transaction(transaction, AckType(command.ack_type), command.message_id)
         if command.request_id is not None:
             answer = c.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
             connection.reply(command, answer)

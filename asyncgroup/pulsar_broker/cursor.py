@@ -19,6 +19,8 @@ class Cursor:
         """`start` is the first entry that is not acknowledged."""
         self._window = AckWindow(start)
         self._unacked: dict[int, int] = {}  # of batches that are acknowledged in part
+        self.reserved: dict[int, int] = {}
+        """Entries that open transactions have acknowledged: those of their messages, as bits, that they have not."""
         self.acked_count = 0
         """The number of acknowledgements of whole entries."""
 
@@ -40,9 +42,23 @@ class Cursor:
             return 0
         return self._unacked.get(entry.index, full_set(entry.count))
 
+    def deliverable(self, entry: StoredEntry) -> int:
+        """Return the messages of an entry that are not acknowledged, nor by an open transaction, as bits."""
+        index = entry.index
+        if index in self._window:
+            return 0
+        bits = self._unacked.get(index)
+        if bits is None:
+            bits = full_set(entry.count)
+        return bits & self.reserved[index] if index in self.reserved else bits
+
     def partly_acked(self, entry: StoredEntry) -> int | None:
         """Return the bits for the ack set of an entry; None if none of its messages is acknowledged."""
-        return self._unacked.get(entry.index)
+        bits = self._unacked.get(entry.index)
+        if entry.index in self.reserved:
+            reserved = self.reserved[entry.index]
+            return reserved if bits is None else bits & reserved
+        return bits
 
     def next_unacked(self, index: int) -> int:
         """Return the first entry at or after an index that is not acknowledged."""
@@ -60,6 +76,8 @@ class Cursor:
                 self._unacked[entry.index] = left
             return False
         self._unacked.pop(entry.index, None)
+        if self.reserved:
+            self.reserved.pop(entry.index, None)
         self.acked_count += self._window.ack(entry.index)
         return True
 
@@ -69,6 +87,8 @@ class Cursor:
             self.acked_count += sum(each not in self._window for each in range(self._window.base, index))
             self._window.ack_range(self._window.base, index)
             self._unacked = {each: bits for each, bits in self._unacked.items() if each >= index}
+            if self.reserved:
+                self.reserved = {each: bits for each, bits in self.reserved.items() if each >= index}
 
     def reset(self, index: int) -> None:
         """Continue at an entry. Acknowledged messages of batches stay so, as in Pulsar."""

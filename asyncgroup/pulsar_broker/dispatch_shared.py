@@ -131,13 +131,18 @@ class SharedDispatcher:
         cursor, index = self._cursor, entry.index
         self._holders[index] = consumer
         consumer.take(
-            entry, cursor.unacked(entry), cursor.partly_acked(entry), self.redeliveries.get(index, 0)
+            entry, cursor.deliverable(entry), cursor.partly_acked(entry), self.redeliveries.get(index, 0)
         )
 
     def _next_entry(self) -> StoredEntry | None:
+        log, cursor = self._log, self._cursor
         while (index := self._next_index()) is not None:
-            entry = self._log[index]
-            if not self._is_delayed(entry):
+            entry = log[index]
+            if index in log.hidden:
+                cursor.ack(entry)
+            elif index in cursor.reserved and not cursor.deliverable(entry):
+                continue  # it comes again if the transaction is aborted
+            elif not self._is_delayed(entry):
                 return entry
         return None
 
@@ -149,7 +154,7 @@ class SharedDispatcher:
                 if index >= self._log.first and not self._cursor.is_acked(index):
                     return index
         self._next = self._cursor.next_unacked(max(self._next, self._log.first))
-        if self._next >= self._log.end:
+        if self._next >= self._log.read_end:
             return None
         self._next += 1
         return self._next - 1
@@ -203,6 +208,25 @@ class SharedDispatcher:
             self._holders.pop(index, None)
             self.redeliveries.pop(index, None)
             self._is_again.discard(index)
+
+    def reserved(self, index: int, left: int) -> None:
+        """An open transaction has acknowledged messages of an entry; `left` are those that may still be delivered."""
+        holder = self._holders.get(index)
+        if holder is not None:
+            holder.acked(index, left)
+            self._rotation.refresh(holder)
+        if not left:
+            self._holders.pop(index, None)
+
+    def restore(self, indexes: Iterable[int]) -> None:
+        """A transaction was aborted: the entries that it had acknowledged come again, to any consumer."""
+        again = [index for index in indexes if not self._cursor.is_acked(index)]
+        for index in again:
+            self.redeliveries[index] += 1
+            if (holder := self._holders.get(index)) is not None:
+                self._take_back(holder, [index])
+        self._put_again(again)
+        self.dispatch()
 
 
 class KeySharedDispatcher(SharedDispatcher):
@@ -315,6 +339,19 @@ class KeySharedDispatcher(SharedDispatcher):
         super().acked(index, left)
         if not left:
             self._drained(index)
+
+    def reserved(self, index: int, left: int) -> None:
+        """An open transaction has acknowledged messages of an entry."""
+        super().reserved(index, left)
+        if not left:
+            self._drained(index)
+
+    def restore(self, indexes: Iterable[int]) -> None:
+        """A transaction was aborted: the entries that it had acknowledged come again."""
+        again = list(indexes)
+        for index in again:
+            self._drained(index)
+        super().restore(again)
 
 
 LOOK_AHEAD: Final = 2_000

@@ -121,16 +121,20 @@ class SingleActiveDispatcher:
         active = self.active
         if active is None or self._is_held:
             return
-        compacted = self._log.compacted if active.command.read_compacted else None
+        log, cursor = self._log, self._cursor
+        compacted = log.compacted if active.command.read_compacted else None
         if compacted is not None and self._next < compacted.end:
             self._dispatch_compacted(active, compacted)
         while active.can_take:
-            self._next = self._cursor.next_unacked(max(self._next, self._log.first))
-            if self._next >= self._log.end:
+            self._next = cursor.next_unacked(max(self._next, log.first))
+            if self._next >= log.read_end:
                 return
-            entry = self._log[self._next]
+            entry = log[self._next]
             self._next += 1
-            active.take(entry, self._cursor.unacked(entry), self._cursor.partly_acked(entry), 0)
+            if entry.index in log.hidden:
+                cursor.ack(entry)
+            elif left := cursor.deliverable(entry):  # else an open transaction has acknowledged it
+                active.take(entry, left, cursor.partly_acked(entry), 0)
 
     def _dispatch_compacted(self, active: SubscribedConsumer, compacted: CompactedEntries) -> None:
         """Push what compaction has kept, then go on in the log."""
@@ -160,3 +164,9 @@ class SingleActiveDispatcher:
         """Messages of an entry were acknowledged; `left` are not."""
         if self.active is not None:
             self.active.acked(index, left)
+
+    reserved = acked
+
+    def restore(self, indexes: Iterable[int]) -> None:  # noqa: ARG002  Shared subscriptions have it
+        """A transaction was aborted: everything that is not acknowledged comes again, to keep the order."""
+        self.rewind()

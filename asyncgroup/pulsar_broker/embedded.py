@@ -59,6 +59,8 @@ class EmbeddedPulsar:
     `max_message_size`: bytes of a message with its metadata (`maxMessageSize`). `policy_interval`: time between two looks at
     policies, which the admin API sets: message TTL and backlog quotas.
 
+    `transaction_coordinators`: how many there are, 1 as in a standalone Pulsar; a cluster has 16 by default. 0: no transactions.
+
     `admin`: whether `admin_url` serves requests of Pulsar's admin API on `admin_port` (default: any free one), which has no
     virtual time.
 

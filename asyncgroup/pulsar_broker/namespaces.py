@@ -110,6 +110,10 @@ class Namespaces:
             self._add(name)
         self._changed()
 
+    def define(self, name: TopicName, partitions: int) -> None:
+        """Give a topic a number of partitions, which are created when they are used."""
+        self._partitions[name] = partitions
+
     def add_partitions(self, name: TopicName, partitions: int) -> None:
         """Increase the number of partitions. Raises ServerFailure."""
         known = self._partitions.get(name, 0)

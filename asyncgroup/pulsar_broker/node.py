@@ -18,6 +18,7 @@ from asyncgroup.pulsar_broker.server_connection import PulsarServerConnection, T
 from asyncgroup.pulsar_broker.subscribed_consumer import MAX_UNACKED
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["PulsarNode"]
 
@@ -31,6 +32,7 @@ class PulsarNode:
     def __init__(
         self,
         namespaces: Namespaces,
+        coordinators: TransactionCoordinators,
         owner_of: Callable[[TopicName], PulsarNode],
         traffic: Traffic,
         new_number: Callable[[], int],
@@ -47,6 +49,7 @@ class PulsarNode:
         self.delay = 0.0
         """Seconds by which each request is delayed."""
         self.namespaces = namespaces
+        self.coordinators = coordinators
         self.max_message_size = 5 << 20
         self.max_unacked = MAX_UNACKED
         self.server_version = "asyncgroup embedded Pulsar 4.2"
@@ -167,6 +170,7 @@ class PulsarNode:
         if name not in self._owned:
             return
         self._owned.discard(name)
+        self.requests.transactions.close(name)
         topic = self.namespaces.topics.get(name)
         if topic is not None:
             self.evict(topic)
@@ -183,6 +187,8 @@ class PulsarNode:
 
     def release_all(self) -> None:
         """Own no topic any more."""
+        for name in self._owned:
+            self.requests.transactions.close(name)
         self._owned.clear()
 
     def close_consumers(self, subscription: TopicSubscription) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.policies import TopicPolicies
 from asyncgroup.pulsar_broker.subscription import Timing
 from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.topic_log import Position, StoredEntry, TopicLog
+from asyncgroup.pulsar_broker.topic_log import Position, StoredEntry, TopicLog, TransactionId
 
 __all__ = ["NonPersistentTopic"]
 
@@ -25,13 +27,21 @@ class NonPersistentTopic(BrokerTopic):
     ) -> None:
         super().__init__(name, ledger_ids, timing, policies, log=_Passing(ledger_ids))
 
-    def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
+    def append(
+        self, metadata: MessageMetadata, payload: bytes, transaction: TransactionId | None = None
+    ) -> StoredEntry:
         """Push an entry to those that have permits, and forget it. Raises ServerFailure."""
+        if transaction is not None:
+            text = "PublishTxnMessage is not supported by non-persistent topic"
+            raise ServerFailure(ServerError.NOT_ALLOWED_ERROR, text)
         entry = super().append(metadata, payload)
         for subscription in self.subscriptions.values():
             subscription.drop(entry)
         self.log.trim(self.log.end)
         return entry
+
+    def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
+        """Nothing: it has no messages of transactions."""
 
 
 class _Passing(TopicLog):

@@ -44,6 +44,7 @@ class PulsarKeywords(TypedDict, total=False):
     failover_delay: float
     max_message_size: int
     policy_interval: float
+    transaction_coordinators: int
     history_limit: int
     history_bytes: int
 
@@ -67,6 +68,7 @@ class PulsarOptions:
     failover_delay: float = FAILOVER_DELAY
     max_message_size: int = MAX_MESSAGE_SIZE
     policy_interval: float = POLICY_INTERVAL
+    transaction_coordinators: int = 1
     history_limit: int = DEFAULT_HISTORY_LIMIT
     history_bytes: int = DEFAULT_HISTORY_BYTES
 
@@ -77,6 +79,9 @@ class PulsarOptions:
             raise ConfigError("brokers", self.brokers, "1 or more")
         if self.default_partitions < 0:
             raise ConfigError("default_partitions", self.default_partitions, "0 (no partitions) or more")
+        if self.transaction_coordinators < 0:
+            allowed = "0 (no transactions) or more"
+            raise ConfigError("transaction_coordinators", self.transaction_coordinators, allowed)
         if not 0 <= self.failover_delay < math.inf:
             raise ConfigError("failover_delay", self.failover_delay, "seconds, 0 or more")
         if self.max_message_size < 1:

@@ -126,7 +126,8 @@ class ProducerRequests:
         ):
             self._receipt(connection, command, c.MessageIdData(ledger_id=-1, entry_id=-1))
             return
-        entry = place.topic.append(metadata, bytes(frame[at:]))
+        transaction = None if command.txnid_most_bits is None else self._node.coordinators.id_of(command)
+        entry = place.topic.append(metadata, bytes(frame[at:]), transaction)
         throttle = place.topic.throttle
         if throttle is not None:
             wait = throttle.take(entry.count)

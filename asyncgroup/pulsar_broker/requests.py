@@ -16,6 +16,7 @@ from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.producer_requests import ProducerRequests
 from asyncgroup.pulsar_broker.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
+from asyncgroup.pulsar_broker.transaction_requests import TransactionRequests
 
 __all__ = ["BrokerRequests", "parse_topic"]
 
@@ -36,6 +37,7 @@ class BrokerRequests:
         schemas = SchemaCommands(node.namespaces)
         self.producers = ProducerRequests(node, schemas)
         self.consumers = ConsumerRequests(node, schemas)
+        self.transactions = TransactionRequests(node)
         self._table: Final[dict[type[c.Command], Callable[..., None]]] = {
             c.CommandPing: self._ping,
             c.CommandPong: self._pong,
@@ -45,6 +47,7 @@ class BrokerRequests:
             **schemas.table,
             **self.producers.table,
             **self.consumers.table,
+            **self.transactions.table,
         }
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from asyncgroup.pulsar_broker.server_connection import Traffic
 from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
 from asyncgroup.pulsar_broker.traffic import PulsarRecorder
+from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["PulsarRuntime"]
 
@@ -46,11 +47,23 @@ class PulsarRuntime:
         for name in options.namespaces:
             self.namespaces.add_namespace(name)
         self.namespaces.on_policies.append(self._policies_changed)
+        self.coordinators = TransactionCoordinators(
+            options.transaction_coordinators, self.namespaces, self._load, self.timing
+        )
+        """The open transactions."""
         traffic, numbers = Traffic(self.recorder, self.injector), count(1).__next__
         advertised = options.advertised_host
         self.nodes: Mapping[int, PulsarNode] = {
             number: PulsarNode(
-                self.namespaces, self.owner_of, traffic, numbers, number, host, port, advertised or host
+                self.namespaces,
+                self.coordinators,
+                self.owner_of,
+                traffic,
+                numbers,
+                number,
+                host,
+                port,
+                advertised or host,
             )
             for number, (host, port) in enumerate(options.addresses, 1)
         }
@@ -169,6 +182,9 @@ class PulsarRuntime:
             number = running[murmur3_32(str(name).encode()) % len(running)]
             self._owners[name] = number
         return self.nodes[number]
+
+    def _load(self, name: TopicName) -> None:
+        self.owner_of(name).load(name)
 
     def loaded_at(self, name: TopicName) -> int | None:
         """Return the number of the broker that has a topic loaded; None if none has."""

@@ -18,6 +18,7 @@ from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_f
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.traffic import PulsarExchange, PulsarRecorder, PulsarRequest
+from asyncgroup.pulsar_broker.transaction_answers import TRANSACTION_ANSWERS, transaction_answer
 
 __all__ = ["PulsarServerConnection", "ServingNode", "Traffic"]
 
@@ -197,6 +198,11 @@ class PulsarServerConnection:
 
     def _info(self, command: c.Command) -> PulsarRequest:
         topic, subscription = getattr(command, "topic", None), getattr(command, "subscription", None)
+        if isinstance(command, c.CommandAddPartitionToTxn):
+            topic = next(iter(command.partitions), None)
+        elif isinstance(command, c.CommandAddSubscriptionToTxn):
+            first = next(iter(command.subscription), None)
+            topic, subscription = (None, None) if first is None else (first.topic, first.subscription)
         name = None if topic is None else known_topic(topic)
         for places, key in ((self.producers, "producer_id"), (self.consumers, "consumer_id")):
             place = places.get(getattr(command, key, -1))
@@ -280,6 +286,10 @@ class PulsarServerConnection:
             answer = c.CommandAckResponse(
                 consumer_id=command.consumer_id, request_id=request_id, error=code, message=text
             )
+        elif isinstance(command, c.CommandTcClientConnectRequest):
+            answer = c.CommandTcClientConnectResponse(request_id=command.request_id, error=code, message=text)
+        elif type(command) in TRANSACTION_ANSWERS:
+            answer = transaction_answer(command, error=code, message=text)
         elif request_id is not None or isinstance(command, c.CommandConnect):
             answer = c.CommandError(
                 request_id=NO_REQUEST if request_id is None else request_id, error=code, message=text

@@ -9,6 +9,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.namespaces import Namespaces
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["ConnectedClient", "NodeServices"]
 
@@ -38,6 +39,7 @@ class NodeServices(Protocol):
     """A node."""
 
     namespaces: Namespaces
+    coordinators: TransactionCoordinators
     max_unacked: int
     deduplicates: bool
     service_url_tls: str | None
@@ -49,6 +51,10 @@ class NodeServices(Protocol):
 
     def owner_of(self, name: TopicName) -> Self:
         """Return the node that owns a topic, or loads it now."""
+        ...
+
+    def owns(self, name: TopicName) -> bool:
+        """Whether it has loaded a topic."""
         ...
 
     def load(self, name: TopicName) -> None:

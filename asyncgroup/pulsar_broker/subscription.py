@@ -16,8 +16,9 @@ from asyncgroup.pulsar_broker.dispatch_shared import KeySharedDispatcher, Shared
 from asyncgroup.pulsar_broker.dispatch_single import SingleActiveDispatcher
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.key_selectors import RangeConflict
+from asyncgroup.pulsar_broker.pending_ack_handle import PendingAckHandle
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.topic_log import Position, StoredEntry, TopicLog
+from asyncgroup.pulsar_broker.topic_log import Position, StoredEntry, TopicLog, TransactionId
 
 __all__ = ["Timing", "TopicSubscription"]
 
@@ -47,6 +48,8 @@ class TopicSubscription:
         self.is_durable = is_durable
         self.kind: SubType | None = None
         """The type of its consumers; the next first one may choose another."""
+        self.pending_acks = PendingAckHandle(log, self.cursor)
+        """What open transactions have acknowledged."""
         self._log = log
         self._partition = partition
         self._timing = timing
@@ -169,10 +172,13 @@ class TopicSubscription:
     def _ack(self, position: Position, unacked: int) -> None:
         entry = self._log.find(position)
         if entry is not None and not self.cursor.is_acked(entry.index):
-            whole = self.cursor.ack(entry, unacked)
-            if self._dispatcher is not None:
-                left = 0 if whole else self.cursor.unacked(entry).bit_count()
-                self._dispatcher.acked(entry.index, left)
+            self._ack_entry(entry, unacked)
+
+    def _ack_entry(self, entry: StoredEntry, unacked: int) -> None:
+        whole = self.cursor.ack(entry, unacked)
+        if self._dispatcher is not None:
+            left = 0 if whole else self.cursor.deliverable(entry).bit_count()
+            self._dispatcher.acked(entry.index, left)
 
     def _ack_up_to(self, position: Position, unacked: int) -> None:
         before = self._log.index_of(position)
@@ -181,6 +187,41 @@ class TopicSubscription:
             # entries are pushed in order here, so that only those are looked at
             consumer.give_back(list(takewhile(before.__gt__, consumer.pending)))
         self._ack(position, unacked)
+
+    # --- transactions -----------------------------------------------------------------------------------------------------
+
+    def ack_in_transaction(
+        self, transaction: TransactionId, kind: AckType, ids: Sequence[MessageIdData]
+    ) -> None:
+        """Acknowledge when a transaction commits; until then the messages are not delivered again. Raises ServerFailure."""
+        if kind is AckType.CUMULATIVE:
+            if self.kind in _IN_ORDER and len(ids) == 1:  # as without a transaction, others are ignored
+                position = (ids[0].ledger_id, ids[0].entry_id)
+                self.pending_acks.ack_up_to(transaction, position, bits_of(ids[0].ack_set))
+            return
+        for index, left in self.pending_acks.ack(transaction, ids, is_shared=self.kind not in _IN_ORDER):
+            if self._dispatcher is not None:
+                self._dispatcher.reserved(index, left)
+        self.dispatch()
+
+    def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
+        """Apply what a transaction has acknowledged, or take it back."""
+        pending = self.pending_acks
+        up_to = pending.pop_cumulative(transaction)
+        acked = pending.pop(transaction)
+        if commits:
+            if up_to is not None:
+                self._ack_up_to(*up_to)
+            for entry, unacked in acked:
+                self._ack_entry(entry, unacked)
+            self.dispatch()
+        elif (
+            self._dispatcher is not None and acked
+        ):  # after a cumulative one consumers have to ask for their messages
+            self._dispatcher.restore([entry.index for entry, _ in acked])
+        before = pending.before(transaction[0], low_water_mark)
+        if before is not None:  # its coordinator has forgotten it
+            self.end_transaction(before, low_water_mark, commits=False)
 
     def redeliver(
         self, consumer: SubscribedConsumer, ids: Sequence[MessageIdData], epoch: int | None

@@ -15,8 +15,9 @@ from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.policies import Policies, TopicPolicies
 from asyncgroup.pulsar_broker.publish_throttle import PublishThrottle
 from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
-from asyncgroup.pulsar_broker.topic_log import StoredEntry, TopicLog
+from asyncgroup.pulsar_broker.topic_log import StoredEntry, TopicLog, TransactionId
 from asyncgroup.pulsar_broker.topic_producers import TopicProducers
+from asyncgroup.pulsar_broker.transaction_buffer import TransactionBuffer
 
 __all__ = ["BrokerTopic"]
 
@@ -37,6 +38,7 @@ class BrokerTopic:
         self.log = log if log is not None else TopicLog(ledger_ids)
         self.subscriptions: dict[str, TopicSubscription] = {}
         self.producers = TopicProducers()
+        self.transactions = TransactionBuffer(self.log)
         self.is_terminated = False
         self.message_count = 0
         """Messages that were stored."""
@@ -49,10 +51,13 @@ class BrokerTopic:
 
     @property
     def last_id(self) -> MessageIdData:
-        """The id of its last message; -1:-1 for none."""
-        if not len(self.log):
+        """The id of the last message that consumers may get; -1:-1 for none (`PersistentTopic.getLastDispatchablePosition`)."""
+        last = self.log.read_end - 1
+        while last in self.log.hidden:
+            last -= 1
+        if last < self.log.first:
             return MessageId(-1, -1, self.name.partition).data()
-        entry = self.log[self.log.end - 1]
+        entry = self.log[last]
         index = entry.count - 1 if entry.is_batch else -1
         return MessageId(*entry.position, self.name.partition, index).data()
 
@@ -78,15 +83,27 @@ class BrokerTopic:
         """Compact it: readers of the compacted topic get the last value of each key, up to here."""
         self.log.compacted = compact(self.log)
 
-    def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
+    def append(
+        self, metadata: MessageMetadata, payload: bytes, transaction: TransactionId | None = None
+    ) -> StoredEntry:
         """Store an entry, and push it to those that have permits. Raises ServerFailure."""
         if self.is_terminated:
             raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, "Topic was already terminated")
+        if transaction is not None:
+            self.transactions.check(transaction)
         entry = self.log.append(metadata, payload)
+        if transaction is not None:
+            self.transactions.add(transaction, entry)
         self.message_count += entry.count
         for subscription in self.subscriptions.values():
             subscription.dispatch()
         return entry
+
+    def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
+        """Make the messages of a transaction readable, or hide them. `low_water_mark`: its coordinator has none up to this number."""
+        self.transactions.end(transaction, low_water_mark, self._timing.now(), commits=commits)
+        for subscription in self.subscriptions.values():
+            subscription.dispatch()
 
     def terminate(self) -> None:
         """Accept no entry any more."""

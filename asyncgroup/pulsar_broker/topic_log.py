@@ -15,10 +15,13 @@ from typing import Final
 from asyncgroup.pulsar.wire.keys import decode_key
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 
-__all__ = ["CompactedEntries", "Position", "StoredEntry", "TopicLog"]
+__all__ = ["CompactedEntries", "Position", "StoredEntry", "TopicLog", "TransactionId"]
 
 Position = tuple[int, int]
 """Ledger and entry id."""
+
+TransactionId = tuple[int, int]
+"""The coordinator, and the number of the transaction there: the most and the least significant bits on the wire."""
 
 _END: Final = 1 << 63
 
@@ -84,6 +87,10 @@ class TopicLog:
         """Index of the first entry that is kept."""
         self.compacted: CompactedEntries | None = None
         """What compaction has kept; None if there was none."""
+        self.first_open: int | None = None
+        """Index of the first message of an open transaction: nothing from there on may be read."""
+        self.hidden: set[int] = set()
+        """Entries that no consumer gets: markers of transactions, and messages of aborted ones."""
         self.roll()
 
     def __repr__(self) -> str:
@@ -106,6 +113,11 @@ class TopicLog:
         """Index of the next entry."""
         return self.first + len(self._entries)
 
+    @property
+    def read_end(self) -> int:
+        """Index of the first entry that may not be read (the one after `maxReadPosition`)."""
+        return self.first + len(self._entries) if self.first_open is None else self.first_open
+
     def roll(self) -> None:
         """Begin a ledger."""
         if self._starts and self._starts[-1] == self.end:  # an empty one is replaced
@@ -127,6 +139,8 @@ class TopicLog:
         if index > self.first:
             del self._entries[: index - self.first]
             self.first = index
+            if self.hidden:
+                self.hidden = {each for each in self.hidden if each >= index}
 
     def size_from(self, index: int) -> int:
         """Return the number of bytes from an entry on."""

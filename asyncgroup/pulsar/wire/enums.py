@@ -9,6 +9,7 @@ __all__ = [
     "InitialPosition",
     "KeySharedMode",
     "LookupType",
+    "MarkerType",
     "MigratedResource",
     "ProducerAccessMode",
     "SubType",
@@ -62,6 +63,13 @@ class LookupType(IntEnum):
     REDIRECT = 0
     CONNECT = 1
     FAILED = 2
+
+
+class MarkerType(IntEnum):
+    """`MessageMetadata.marker_type`, of the markers of transactions (`PulsarMarkers.proto`)."""
+
+    TXN_COMMIT = 21
+    TXN_ABORT = 22
 
 
 class TopicsMode(IntEnum):
