@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import TypeAlias
 
 from asyncgroup.checks import timedelta_hint
@@ -19,11 +20,16 @@ SeedRecord: TypeAlias = Content | Sequence[Content]
 """A record to append: its value, or a pair of key and value."""
 
 
-def check_names(options: Mapping[str, object], known: Collection[str], whose: str) -> None:
-    """Raise ConfigError for an option that is not among `known`; it suggests a similar name."""
+def check_names(
+    options: Mapping[str, object],
+    known: Collection[str],
+    whose: str,
+    meant: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise ConfigError for an option that is not among `known`; it suggests what is `meant` by a name, or a similar one."""
     for name, value in options.items():
         if name not in known:
-            near = get_close_matches(name, known, 1)
+            near = [meant[name]] if name in meant else get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(sorted(known))}"
             raise ConfigError(name, value, f"{whose} has no such option; {hint}")
 

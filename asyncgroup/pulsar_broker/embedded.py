@@ -9,9 +9,11 @@ from typing import Self, Unpack
 from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
 from asyncgroup.pulsar_broker.node import PulsarNode
 from asyncgroup.pulsar_broker.options import PulsarKeywords, PulsarOptions, pulsar_options_of
 from asyncgroup.pulsar_broker.runtime import PulsarRuntime
@@ -272,3 +274,6 @@ class EmbeddedPulsar:
         The retry and dead letter topics of existing topics, as clients name them by default, are created.
         """
         self._runtime.namespaces.watch_unknown_topics(call)
+
+
+add_foreign_names(EmbeddedPulsar, FOREIGN_MEMBERS)

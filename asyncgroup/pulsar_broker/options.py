@@ -11,6 +11,7 @@ from asyncgroup.broker.arguments import SeedRecord, check_kind, check_names, key
 from asyncgroup.broker.traffic.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.foreign_names import FOREIGN_OPTIONS
 
 __all__ = ["PulsarKeywords", "PulsarOptions", "PulsarTopicSeed", "pulsar_options_of", "pulsar_topic_seeds"]
 
@@ -121,7 +122,9 @@ class PulsarOptions:
 
 def pulsar_options_of(brokers: int, options: Mapping[str, Any]) -> PulsarOptions:
     """Return the options for the arguments of `EmbeddedPulsar`. Raises ConfigError for unknown or wrong ones."""
-    check_names(options, [field.name for field in fields(PulsarOptions)], "an EmbeddedPulsar")
+    check_names(
+        options, [field.name for field in fields(PulsarOptions)], "an EmbeddedPulsar", FOREIGN_OPTIONS
+    )
     return PulsarOptions(brokers=brokers, **options)
 
 

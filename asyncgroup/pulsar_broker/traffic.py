@@ -38,6 +38,9 @@ __all__ = [
 COMMANDS: Final = frozenset(cls.__name__.removeprefix("Command") for cls in c.COMMANDS.values())
 """The names of all commands."""
 
+ONE_WAY: Final = frozenset({"Flow", "Pong", "RedeliverUnacknowledgedMessages"})
+"""Commands that have no answer. An `Ack` has one if its client asks for it."""
+
 _CODES: Final = {code.published_name: code for code in ServerError}
 _BYTES: Final = 1024
 _BYTES_PER_BYTE: Final = 16
@@ -123,7 +126,10 @@ class PulsarHistory(TrafficHistory[PulsarExchange]):
         of = ", ".join(name for name in names if name)
         what = exchange.api + (f" of {printable(of)}" if of else "")
         if exchange.answered_at is None:
-            end = "no answer"
+            is_one_way = exchange.api in ONE_WAY or (
+                exchange.api == "Ack" and exchange.request.request_id is None
+            )
+            end = "no answer is due" if is_one_way else "no answer"
         else:
             end = "ok" if exchange.error is None else exchange.error.published_name
         return f"broker {exchange.node_id}  {printable(exchange.client_id or '-')}  {what}: {end}"
@@ -132,8 +138,14 @@ class PulsarHistory(TrafficHistory[PulsarExchange]):
 class PulsarFault(RequestFault[PulsarExchange]):
     """An injected fault, created by `PulsarFaults.on`. `hits` counts the requests hit; without an action it only counts them."""
 
+    def __init__(self, injection: Injection, api: str | None) -> None:
+        super().__init__(injection)
+        self._api = api
+
     def error(self, code: int | str) -> Self:
         """Answer with this error, a code or its name, without handling the request."""
+        if self._api in ONE_WAY:
+            raise ConfigError("code", code, f"not for {self._api}, which has no answer")
         return self._fail_with(_parse_code(code, "code"))
 
 
@@ -190,7 +202,7 @@ class PulsarFaults:
             copy,
         )
         self._injector.injections.append(injection)
-        fault = self._faults[injection] = PulsarFault(injection)
+        fault = self._faults[injection] = PulsarFault(injection, api)
         return fault
 
     @property

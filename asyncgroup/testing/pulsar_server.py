@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Final, Self, TypeVar, Unpack, overload
 
 from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.errors import ConfigError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
 from asyncgroup.pulsar_broker.options import PulsarKeywords, PulsarOptions
 from asyncgroup.pulsar_broker.stored_messages import StoredMessage
 from asyncgroup.pulsar_broker.traffic import PulsarExchange
@@ -205,3 +207,6 @@ class PulsarServer:
     def subscription(self, topic: str, name: str) -> SubscriptionView:
         """Return a snapshot of a subscription."""
         return self.call(lambda pulsar: pulsar.subscription(topic, name))
+
+
+add_foreign_names(PulsarServer, FOREIGN_MEMBERS)

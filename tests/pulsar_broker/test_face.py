@@ -255,7 +255,8 @@ async def test_unknown_topics_are_reported_and_those_for_copies_are_created() ->
     ("options", "message"),
     [
         ({"topic": "orders"}, "an EmbeddedPulsar has no such option; did you mean topics?"),
-        ({"nodes": 3}, "an EmbeddedPulsar has no such option; "),
+        ({"nodes": 3}, "an EmbeddedPulsar has no such option; did you mean brokers?"),
+        ({"creates_topics": True}, "an EmbeddedPulsar has no such option; did you mean auto_create_topics?"),
         ({"brokers": "3"}, "brokers='3' is not allowed: a whole number, such as 1"),
         ({"brokers": 0}, "brokers=0 is not allowed: 1 or more"),
         ({"auto_create_topics": "no"}, "auto_create_topics='no' is not allowed: True or False"),
@@ -314,6 +315,19 @@ async def test_other_mistakes() -> None:
         never = EmbeddedPulsar()
         never.create_topic("t")
         never.produce("t", "a")
+
+
+async def test_names_of_a_kafka_cluster_say_what_they_are_here() -> None:
+    pulsar: Any = EmbeddedPulsar()
+    for name, hint in [
+        ("bootstrap_servers", "pulsar.service_url"),
+        ("nodes", "pulsar.brokers"),
+        ("records", "pulsar.messages(topic)"),
+        ("stop_node", "pulsar.stop_broker(broker)"),
+        ("create_partitioned_topic", "pulsar.create_topic(topic, partitions)"),
+    ]:
+        with pytest.raises(AttributeError, match=re.escape(f"here it is: {hint}")):
+            getattr(pulsar, name)
 
 
 def test_without_an_event_loop() -> None:

@@ -71,6 +71,14 @@ async def test_each_command_has_its_form_of_an_error(api: str, error: str) -> No
         assert len(runtime_of(pulsar).topic("t").log) == 1
 
 
+async def test_commands_without_an_answer_have_no_error() -> None:
+    async with embedded() as (pulsar, client), client.subscribe("t", "s"):
+        with pytest.raises(ConfigError, match="not for Flow, which has no answer"):
+            pulsar.faults.on("Flow").optional().error("ServiceNotReady")
+        await pulsar.history.wait_for("Flow")
+        assert "Flow of s, t: no answer is due" in pulsar.history.story()
+
+
 async def test_a_held_request_and_those_after_it_on_its_connection() -> None:
     async with embedded() as (pulsar, client), client.producer("t") as producer:
         held = pulsar.faults.on("Send").hold()

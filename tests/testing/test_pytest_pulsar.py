@@ -169,7 +169,7 @@ def test_mistakes_are_reported_without_a_traceback(output: str, name: str, messa
     ("options", "message"),
     [
         ({"broker": 3}, "@pytest.mark.pulsar has no such option; did you mean brokers?"),
-        ({"nodes": 3}, "@pytest.mark.pulsar has no such option; "),
+        ({"nodes": 3}, "@pytest.mark.pulsar has no such option; did you mean brokers?"),
         ({"max_virtual_time": "1 h"}, "max_virtual_time='1 h' is not allowed: a number of seconds"),
         ({"unknown_topics": 1}, "unknown_topics=1 is not allowed: True or False"),
         ({"slow": 0.1}, "slow=0.1 is not allowed: seconds by broker, such as {2: 0.1}"),

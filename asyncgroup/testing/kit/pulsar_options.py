@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from asyncgroup.broker.arguments import check_names
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.pulsar_broker.foreign_names import FOREIGN_OPTIONS
 from asyncgroup.pulsar_broker.options import PulsarOptions
 from asyncgroup.testing.kit.marker_options import check_kit_options, listed_faults, slow_by_node
 from asyncgroup.testing.pulsar_fault_options import make_pulsar_fault
@@ -34,7 +35,7 @@ class PulsarMarkerOptions:
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the options for a marker's keyword arguments. Raises ConfigError for unknown or wrong ones."""
-        check_names(options, {*_PULSAR_OPTIONS, *_OWN_OPTIONS}, "@pytest.mark.pulsar")
+        check_names(options, {*_PULSAR_OPTIONS, *_OWN_OPTIONS}, "@pytest.mark.pulsar", FOREIGN_OPTIONS)
         check_kit_options(options)
         given = {name: value for name, value in options.items() if name in _PULSAR_OPTIONS}
         return cls(
