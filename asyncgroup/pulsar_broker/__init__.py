@@ -11,7 +11,8 @@ Each name is imported on first use. How the package is built:
   `stored_messages`: the messages of a topic, decoded; `seeding`: messages without a client.
 - `runtime`: what it is made of. `node`: one broker; `namespaces`: the topics that there are, of all brokers.
 - `traffic`: the history of requests, and injected faults. `server_connection`: a client's connection. `requests`: what is done for
-  each command, by a table; `producer_requests` and `consumer_requests` have those of producers and consumers. `services`: what they
+  each command, by a table; `producer_requests` and `consumer_requests` have those of producers and consumers, `topic_lists`
+  those of lists of topics and their watchers. `services`: what they
   need of a node. `errors`: the error that a request is answered with.
 - `admin`: requests of the admin API. `policies`: those of namespaces and topics; `policy_checks`: what follows from them, and
   `publish_throttle`: how many messages a topic takes. `schema_registry`: the schemas of topics, `avro_compatibility`: which of them may follow one

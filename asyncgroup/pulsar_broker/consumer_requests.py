@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar.wire.enums import AckType
+from asyncgroup.pulsar.wire.enums import AckType, MigratedResource
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
@@ -79,6 +79,9 @@ class ConsumerRequests:
             raise
         connection.consumers[command.consumer_id] = _Place(topic, subscription, consumer)
         self._homes[consumer] = connection
+        if topic.migrated_to is not None and not subscription.backlog:
+            self.evict(subscription, topic.migrated_to)
+            return
         connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def _place(self, connection: ConnectedClient, consumer_id: int) -> _Place:
@@ -102,6 +105,8 @@ class ConsumerRequests:
         if command.request_id is not None:
             answer = c.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
             connection.reply(command, answer)
+        if found.topic.migrated_to is not None and not found.subscription.backlog:
+            self.evict(found.subscription, found.topic.migrated_to)
 
     def _redeliver(
         self, connection: ConnectedClient, command: c.CommandRedeliverUnacknowledgedMessages
@@ -162,10 +167,17 @@ class ConsumerRequests:
             if not comes_back:
                 found.topic.end_subscription_without_consumers(found.subscription)
 
-    def evict(self, subscription: TopicSubscription) -> None:
-        """Close the consumers of a subscription: it moves, or its topic is unloaded or deleted."""
+    def evict(self, subscription: TopicSubscription, migrated_to: str | None = None) -> None:
+        """Close the consumers of a subscription: it moves, or its topic is unloaded, deleted, or has migrated to another cluster."""
         for consumer in subscription.consumers:
             connection = self._homes.get(consumer)  # None: it is at another node
             if connection is not None:
                 self.forget(connection, consumer.id, comes_back=True)
+                if migrated_to is not None:
+                    migrated = c.CommandTopicMigrated(
+                        resource_id=consumer.id,
+                        resource_type=MigratedResource.CONSUMER,
+                        broker_service_url=migrated_to,
+                    )
+                    connection.send(migrated)
                 connection.send(c.CommandCloseConsumer(consumer_id=consumer.id, request_id=_NO_REQUEST))

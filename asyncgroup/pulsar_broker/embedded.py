@@ -170,6 +170,14 @@ class EmbeddedPulsar:
         """Increase a topic's partitions to `total`. Raises `ServerFailure`."""
         self._runtime.namespaces.add_partitions(TopicName.parse(topic), total)
 
+    def migrate(self, topic: str, to_url: str) -> None:
+        """Let the clients of a topic, with its partitions, go on in another cluster (PIP-188), whose service URL is `to_url`.
+
+        Producers go at once, the consumers of a subscription when they have acknowledged everything.
+        """
+        self._parts(topic)
+        self._runtime.migrate(topic, to_url)
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages and subscriptions, and close its producers and consumers."""
         self._parts(topic)

@@ -37,8 +37,8 @@ class Namespaces:
         self.default_partitions = default_partitions
         self.topics: dict[TopicName, BrokerTopic] = {}
         """Topics without partitions, and partitions."""
-        self.on_change: list[Callable[[], None]] = []
-        """Called when a topic was created or deleted."""
+        self.on_change: list[Callable[[TopicName, bool], None]] = []
+        """Called with a topic, or partition, that was created (True) or deleted (False)."""
         self.may_create: Callable[[TopicName], bool] = lambda _: self.creates_topics
         """Whether a topic is created when a client uses it."""
         self.on_unknown_topic: Callable[[TopicName], object] = lambda _: None
@@ -108,7 +108,6 @@ class Namespaces:
                 self._add(name.of_partition(number))
         else:
             self._add(name)
-        self._changed()
 
     def define(self, name: TopicName, partitions: int) -> None:
         """Give a topic a number of partitions, which are created when they are used."""
@@ -124,7 +123,6 @@ class Namespaces:
         self._partitions[name] = partitions
         for number in range(known, partitions):
             self._add(name.of_partition(number))
-        self._changed()
 
     def delete(self, name: TopicName) -> list[BrokerTopic]:
         """Delete a topic with its partitions, and return them. Raises ServerFailure."""
@@ -133,7 +131,8 @@ class Namespaces:
         found = [self.topics.pop(each) for each in names if each in self.topics]
         if not found:
             raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Topic {name} not found")
-        self._changed()
+        for topic in found:
+            self._changed(topic.name, exists=False)
         return found
 
     def partitions_of(self, name: TopicName, *, creates: bool) -> int:
@@ -158,7 +157,6 @@ class Namespaces:
             if not (creates and self.may_create(name)):
                 raise self._not_found(name, creates=creates)
             found = self._add(name)
-            self._changed()
         return found
 
     def parts_of(self, name: TopicName) -> list[BrokerTopic]:
@@ -208,11 +206,12 @@ class Namespaces:
         policies = TopicPolicies(self.policies[name.namespace_name])
         found = self.topics[name] = kind(name, self._ledger_ids, self._timing, policies)
         found.apply_publish_rate()
+        self._changed(name, exists=True)
         return found
 
-    def _changed(self) -> None:
+    def _changed(self, name: TopicName, *, exists: bool) -> None:
         for call in self.on_change:
-            call()
+            call(name, exists)
 
 
 def _short(name: TopicName) -> str:

@@ -130,6 +130,7 @@ class PulsarNode:
             self.requests.producers.forget(connection, number)
         for number in list(connection.consumers):
             self.requests.consumers.forget(connection, number)
+        self.requests.topic_lists.forget(connection)
 
     # --- topics -----------------------------------------------------------------------------------------------------------
 
@@ -184,6 +185,13 @@ class PulsarNode:
         self.close_producers(topic)
         for subscription in list(topic.subscriptions.values()):
             self.close_consumers(subscription)
+
+    def migrate(self, topic: BrokerTopic) -> None:
+        """Send the producers of a topic to the cluster to which it has migrated, and consumers that have acknowledged all."""
+        self.requests.producers.evict(topic)
+        for subscription in list(topic.subscriptions.values()):
+            if not subscription.backlog:
+                self.requests.consumers.evict(subscription, topic.migrated_to)
 
     def release_all(self) -> None:
         """Own no topic any more."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from asyncgroup.errors import DecodeError
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.enums import InitialPosition, MigratedResource
 from asyncgroup.pulsar.wire.frames import ChecksumError, payload_bounds
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -47,6 +47,9 @@ class ProducerRequests:
 
     def _register(self, connection: ConnectedClient, command: c.CommandProducer) -> None:
         topic = self._node.loaded(command.topic)
+        if topic.migrated_to is not None:
+            self._close_migrated(connection, command.producer_id, topic.migrated_to)
+            return
         if topic.is_terminated:
             raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, f"Topic {topic.name} has been terminated")
         check_quota(topic)
@@ -170,7 +173,21 @@ class ProducerRequests:
             if connection is not None:
                 number = producer.command.producer_id
                 self.forget(connection, number)
-                connection.send(c.CommandCloseProducer(producer_id=number, request_id=_NO_REQUEST))
+                if topic.migrated_to is not None:
+                    self._close_migrated(connection, number, topic.migrated_to)
+                else:
+                    self._close_by_broker(connection, number)
+
+    def _close_migrated(self, connection: ConnectedClient, producer_id: int, url: str) -> None:
+        connection.send(
+            c.CommandTopicMigrated(
+                resource_id=producer_id, resource_type=MigratedResource.PRODUCER, broker_service_url=url
+            )
+        )
+        self._close_by_broker(connection, producer_id)
+
+    def _close_by_broker(self, connection: ConnectedClient, producer_id: int) -> None:
+        connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=_NO_REQUEST))
 
 
 def _is_last_chunk(metadata: MessageMetadata) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar.wire.enums import LookupType, TopicsMode
+from asyncgroup.pulsar.wire.enums import LookupType
 from asyncgroup.pulsar.wire.server_errors import ServerError
-from asyncgroup.pulsar.wire.topic_name import TopicName, topics_hash
+from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.consumer_requests import ConsumerRequests
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.producer_requests import ProducerRequests
 from asyncgroup.pulsar_broker.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.services import ConnectedClient, NodeServices
+from asyncgroup.pulsar_broker.topic_lists import TopicLists
 from asyncgroup.pulsar_broker.transaction_requests import TransactionRequests
 
 __all__ = ["BrokerRequests", "parse_topic"]
@@ -38,16 +38,17 @@ class BrokerRequests:
         self.producers = ProducerRequests(node, schemas)
         self.consumers = ConsumerRequests(node, schemas)
         self.transactions = TransactionRequests(node)
+        self.topic_lists = TopicLists(node)
         self._table: Final[dict[type[c.Command], Callable[..., None]]] = {
             c.CommandPing: self._ping,
             c.CommandPong: self._pong,
             c.CommandLookupTopic: self._lookup,
             c.CommandPartitionedTopicMetadata: self._partitions,
-            c.CommandGetTopicsOfNamespace: self._topics,
             **schemas.table,
             **self.producers.table,
             **self.consumers.table,
             **self.transactions.table,
+            **self.topic_lists.table,
         }
 
     def __repr__(self) -> str:
@@ -98,24 +99,3 @@ class BrokerRequests:
             request_id=command.request_id, partitions=count, response=0
         )
         connection.reply(command, answer)
-
-    def _topics(self, connection: ConnectedClient, command: c.CommandGetTopicsOfNamespace) -> None:
-        names = self._node.namespaces.of_namespace(command.namespace)
-        if command.mode != TopicsMode.ALL:
-            wanted = "persistent://" if command.mode == TopicsMode.PERSISTENT else "non-persistent://"
-            names = [name for name in names if name.startswith(wanted)]
-        pattern = command.topics_pattern
-        if pattern is not None:
-            names = [name for name in names if re.fullmatch(pattern, name.removeprefix("persistent://"))]
-        known = topics_hash(names)
-        is_same = command.topics_hash == known
-        connection.reply(
-            command,
-            c.CommandGetTopicsOfNamespaceResponse(
-                request_id=command.request_id,
-                topics=[] if is_same else names,
-                filtered=pattern is not None,
-                topics_hash=known,
-                changed=not is_same,
-            ),
-        )

@@ -169,6 +169,13 @@ class PulsarRuntime:
                 node.unload(found.name)
                 node.evict(found)
 
+    def migrate(self, topic: str, to_url: str) -> None:
+        """Send the clients of a topic, with its partitions, to another cluster."""
+        for found in self.namespaces.parts_of(TopicName.parse(topic)):
+            found.migrated_to = to_url
+            for node in self.nodes.values():
+                node.migrate(found)
+
     def _parts(self, name: TopicName) -> list[TopicName]:
         partitions = self.namespaces.partitions_of(name, creates=True)
         return [name.of_partition(number) for number in range(partitions)] if partitions else [name]

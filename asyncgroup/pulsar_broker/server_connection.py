@@ -26,7 +26,9 @@ FEATURES: Final = c.FeatureFlags(
     supports_auth_refresh=True,
     supports_broker_entry_metadata=True,
     supports_partial_producer=True,
+    supports_topic_watchers=True,
     supports_get_partitioned_metadata_without_auto_creation=True,
+    supports_topic_watcher_reconcile=True,
 )
 
 NO_REQUEST: Final = (1 << 64) - 1

@@ -40,6 +40,8 @@ class BrokerTopic:
         self.producers = TopicProducers()
         self.transactions = TransactionBuffer(self.log)
         self.is_terminated = False
+        self.migrated_to: str | None = None
+        """The service URL of the cluster that its clients use from now on; None for this one."""
         self.message_count = 0
         """Messages that were stored."""
         self.throttle: PublishThrottle | None = None

@@ -349,7 +349,16 @@ FACE = {
         "slow_broker",
         "cut",
     ),
-    *("topics", "topic", "create_topic", "update_partitions", "delete_topic", "terminate", "unload"),
+    *(
+        "topics",
+        "topic",
+        "create_topic",
+        "update_partitions",
+        "delete_topic",
+        "migrate",
+        "terminate",
+        "unload",
+    ),
     *("produce", "messages", "create_subscription", "subscription", "faults", "history", "on_unknown_topic"),
 }
 
