@@ -7,6 +7,7 @@ import random
 import ssl
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from typing import Protocol
 
 from asyncgroup.hooks import AttachRole, Hooks
@@ -64,6 +65,7 @@ class ClientCore:
         self.lookup = TopicLookup(
             service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
         )
+        self._other_clusters: dict[str, TopicLookup] = {}  # by service URL
         self.memory = MemoryBudget(config.memory_limit, "memory_limit")
         """Bytes of the messages of all producers that have no receipt."""
         self.consumers: dict[int, CountedConsumer] = {}
@@ -93,14 +95,19 @@ class ClientCore:
     ) -> Reconnector:
         """Return what keeps a producer or consumer at the broker of its topic."""
         slot = self.pool.new_slot()
+        lookup = self.lookup
 
         async def open_connection(broker: BrokerOfTopic) -> PulsarConnection:
             return await self.pool.get(broker.logical, broker.physical, slot)
 
-        return Reconnector(
+        def to_cluster(url: str) -> None:
+            nonlocal lookup
+            lookup = self._lookup_at(url)
+
+        made = Reconnector(
             name,
             attached,
-            lambda: self.lookup.broker_of(topic),
+            lambda: lookup.broker_of(topic),
             open_connection,
             self.new_backoff(),
             self.config.operation_timeout,
@@ -112,6 +119,29 @@ class ClientCore:
                 attach_reports(self.hooks, role, topic),
             ),
         )
+        made.to_cluster = to_cluster
+        return made
+
+    def _lookup_at(self, url: str) -> TopicLookup:
+        """Return the lookup of another cluster, for topics that have moved there. Raises ConfigError."""
+        found = self._other_clusters.get(url)
+        if found is None:
+            found = self._other_clusters[url] = TopicLookup(
+                ServiceUrl.parse(url), self.pool, self.config, self.new_backoff, 0
+            )
+        return found
+
+    def new_watch_reconnector(self, name: str, attached: Attached) -> Reconnector:
+        """Return what keeps a watcher of topics at a broker of the service URL; it has no time limit."""
+
+        async def find() -> BrokerOfTopic:
+            connection = await self.lookup.service_connection()
+            return BrokerOfTopic(connection.logical, connection.physical)
+
+        async def open_connection(broker: BrokerOfTopic) -> PulsarConnection:
+            return await self.pool.get(broker.logical, broker.physical)
+
+        return Reconnector(name, attached, find, open_connection, self.new_backoff(), inf)
 
     @classmethod
     async def open(cls, service: ServiceUrl, config: PulsarConfig, hooks: Hooks | None = None) -> ClientCore:
@@ -127,5 +157,6 @@ class ClientCore:
         await wait_shielded(start_task(self._close(), name="close a client"))
 
     async def _close(self) -> None:
-        await self.lookup.aclose()
+        for lookup in (self.lookup, *self._other_clusters.values()):
+            await lookup.aclose()
         await self.pool.aclose()

@@ -99,6 +99,8 @@ class Reconnector:
         """Whether an attempt has succeeded."""
         self.attempt_at: Callable[[], float] = lambda: inf
         """Returns the loop time of an attempt that no pause may leave out; infinity for none."""
+        self.to_cluster: Callable[[str], object] = lambda _: None
+        """Makes the next attempts look the topic up in the cluster of a service URL. Raises ConfigError."""
         self.history = history or AttachHistory(name)
         """When it was attached, and when it was not."""
         self._attached = attached
@@ -149,6 +151,16 @@ class Reconnector:
         self._lost.set()
         self._attached.detached(error)
         self._retries(error)
+
+    def migrate(self, url: str) -> None:
+        """The topic is in another cluster from now on; the connection of now ends next (PIP-188)."""
+        self._assigned = None
+        try:
+            self.to_cluster(url)
+        except ConfigError as error:
+            _log.warning("%s: its topic has moved to a cluster that cannot be found: %s", self.name, error)
+        else:
+            _log.info("%s: its topic has moved to the cluster %s", self.name, url)
 
     def _retries(self, error: Exception) -> None:
         self.history.detached(error)

@@ -47,6 +47,10 @@ class ConnectionListener(Protocol):
 class ProducerListener(ConnectionListener, Protocol):
     """A producer."""
 
+    def on_migrated(self, url: str) -> None:
+        """Its topic is in the cluster of a service URL from now on; the broker closes it next (PIP-188)."""
+        ...
+
     def on_receipt(self, receipt: CommandSendReceipt) -> None:
         """What was sent is stored."""
         ...
@@ -58,6 +62,10 @@ class ProducerListener(ConnectionListener, Protocol):
 
 class ConsumerListener(ConnectionListener, Protocol):
     """A consumer."""
+
+    def on_migrated(self, url: str) -> None:
+        """Its topic is in the cluster of a service URL from now on; the broker closes it next (PIP-188)."""
+        ...
 
     def on_message(
         self, connection: SendsCommands, command: CommandMessage, frame: bytes | bytearray, at: int

@@ -23,6 +23,7 @@ from asyncgroup.pulsar.wire.commands import (
     CommandTopicMigrated,
     CommandWatchTopicUpdate,
 )
+from asyncgroup.pulsar.wire.enums import MigratedResource
 
 __all__ = ["RegisteredListeners"]
 
@@ -124,8 +125,15 @@ class RegisteredListeners:
             consumer.on_end_of_topic()
 
     def _on_migrated(self, migrated: CommandTopicMigrated) -> None:
-        """The broker closes the producer or consumer next; the new cluster is found by the service URL of the user."""
-        _log.warning("%s: a topic has moved to another cluster: %s", self._name, migrated.broker_service_url)
+        """A topic has moved to another cluster; the broker closes its producer or consumer next."""
+        url = migrated.broker_service_url_tls if self._is_tls() else migrated.broker_service_url
+        is_producer = migrated.resource_type == MigratedResource.PRODUCER
+        number = migrated.resource_id
+        found = self.producers.get(number) if is_producer else self.consumers.get(number)
+        if url and found is not None:
+            found.on_migrated(url)
+        else:
+            _log.warning("%s: a topic has moved to another cluster: %s", self._name, url)
 
     def _on_topics_changed(self, update: CommandWatchTopicUpdate) -> None:
         watcher = self.watchers.get(update.watcher_id)

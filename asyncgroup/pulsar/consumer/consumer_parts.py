@@ -42,6 +42,8 @@ class ConsumerParts:
         permits: PermitLedger,
         on_error: Callable[[Exception], object],
         on_ack_error: Callable[[Exception], object],
+        *,
+        creates_topic: bool = True,
     ) -> None:
         self.permits = permits
         self.unacked = UnackedEntries(index_acks=config.index_acks)
@@ -83,7 +85,9 @@ class ConsumerParts:
             on_error,
             self.reports.chunks_dropped,
         )
-        self.subscribing = Subscribing(str(topic), subscription, kind, config, consumer_id)
+        self.subscribing = Subscribing(
+            str(topic), subscription, kind, config, consumer_id, creates_topic=creates_topic
+        )
         self.arrivals.start = self.subscribing.start
 
     def __repr__(self) -> str:

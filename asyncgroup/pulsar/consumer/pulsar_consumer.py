@@ -72,8 +72,12 @@ class PulsarConsumer:
         *,
         queue_size: int | None = None,
         overhead: int = 0,
+        creates_topic: bool = True,
     ) -> None:
-        """`overhead` is what a message counts for `receiver_queue_bytes` besides its own bytes."""
+        """`overhead` is what a message counts for `receiver_queue_bytes` besides its own bytes.
+
+        Without `creates_topic` it ends when the topic is deleted.
+        """
         self.id = core.new_id()
         self.topic = topic
         self.partition = topic.partition
@@ -105,6 +109,7 @@ class PulsarConsumer:
             self.permits,
             self.on_error,
             self._on_ack_error,
+            creates_topic=creates_topic,
         )
         self.outcomes = MessageOutcomes(self.name, kind, config, parts, self._flow, listener.on_restart)
         """Acknowledges its messages, or has them delivered again."""
@@ -361,6 +366,10 @@ class PulsarConsumer:
         self._registration.lost(
             connection, ConnectionLost(f"{self.name}: the broker has closed it"), assigned_url
         )
+
+    def on_migrated(self, url: str) -> None:
+        """The topic is in the cluster of a service URL from now on; called by the connection."""
+        self._registration.migrate(url)
 
     def on_connection_lost(self, connection: SendsCommands, error: Exception) -> None:
         """Called by the connection."""

@@ -95,6 +95,10 @@ class Registration:
         """A connection has ended, or the broker has closed the consumer on it."""
         self._reconnector.lost(connection, error, assigned_url)
 
+    def migrate(self, url: str) -> None:
+        """The topic is in the cluster of a service URL from now on."""
+        self._reconnector.migrate(url)
+
     # --- called by the reconnector ----------------------------------------------------------------------------------------
 
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:  # noqa: ARG002  of producers

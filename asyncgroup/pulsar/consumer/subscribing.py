@@ -27,7 +27,10 @@ class Subscribing:
         kind: SubscriptionType,
         config: PulsarConsumerConfig,
         consumer_id: int,
+        *,
+        creates_topic: bool = True,
     ) -> None:
+        self._creates_topic = creates_topic
         self._topic = topic
         self._subscription = subscription
         self._kind = kind
@@ -59,6 +62,7 @@ class Subscribing:
             read_compacted=config.read_compacted or None,
             initial_position=POSITIONS.get(position, 0) if isinstance(position, str) else 0,
             replicate_subscription_state=config.replicate_subscription_state,
+            force_topic_creation=self._creates_topic,
             key_shared_meta=self._key_shared(),
             subscription_properties=config.subscription_properties,
             consumer_epoch=epoch,

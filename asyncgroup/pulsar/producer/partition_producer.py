@@ -317,6 +317,10 @@ class PartitionProducer:
         error = ConnectionLost(f"producer of {self.topic}: the broker has closed it")
         self._reconnector.lost(connection, error, assigned_url)
 
+    def on_migrated(self, url: str) -> None:
+        """The topic is in the cluster of a service URL from now on: what has no receipt is sent there."""
+        self._reconnector.migrate(url)
+
     def on_connection_lost(self, connection: SendsCommands, error: Exception) -> None:
         """The connection has ended."""
         self._reconnector.lost(connection, error)
