@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
     from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
     from asyncgroup.pulsar.consumer.reader import PulsarReader
+    from asyncgroup.pulsar.consumer.table_view import PulsarTableView
     from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
     from asyncgroup.pulsar.errors import PulsarServerError
     from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -54,6 +55,7 @@ __all__ = [
     "PulsarProducerRecord",
     "PulsarReader",
     "PulsarServerError",
+    "PulsarTableView",
     "PulsarTopicConsumer",
     "SubscriptionType",
     "TlsAuthentication",
@@ -67,6 +69,7 @@ _NAMES = {
     "consumer.config": ["PulsarConsumerConfig", "SubscriptionType"],
     "consumer.pulsar_message": ["PulsarMessage"],
     "consumer.reader": ["PulsarReader"],
+    "consumer.table_view": ["PulsarTableView"],
     "consumer.topic_consumer": ["PulsarTopicConsumer"],
     "errors": ["PulsarServerError"],
     "producer.config": ["PulsarProducerConfig"],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar, overload
 
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.foreign_names import add_foreign_names
@@ -16,7 +16,9 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.named_arguments import NO_ARGUMENT, NamedArguments
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.multi_topics_consumer import PulsarMultiTopicsConsumer
 from asyncgroup.pulsar.consumer.reader import PulsarReader
+from asyncgroup.pulsar.consumer.table_view import PulsarTableView
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -28,6 +30,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["ClientCore", "PulsarClient"]
 
+V = TypeVar("V")
 
 _NAMESPACE: Final = re.compile("[^/]+/[^/]+")
 
@@ -126,7 +129,7 @@ class PulsarClient(NamedArguments):
 
     def subscribe(
         self,
-        topic: str,
+        topic: str | Collection[str] | re.Pattern[str],
         subscription: str,
         *,
         type: SubscriptionType | str = SubscriptionType.EXCLUSIVE,  # noqa: A002  Pulsar's name
@@ -134,14 +137,18 @@ class PulsarClient(NamedArguments):
     ) -> PulsarTopicConsumer:
         """Return a consumer of a topic, to be entered with `async with`.
 
-        `type` is `exclusive`, `shared`, `failover` or `key_shared`. Raises ConfigError.
+        `topic` may be several names, or a compiled pattern: all topics of a namespace that match it as a whole, such as
+        `re.compile("public/default/orders-.*")`, also those that are created later. `type` is `exclusive`, `shared`, `failover` or `key_shared`. Raises ConfigError.
         """
         kind = SUBSCRIPTION_TYPES.get(type.lower()) if isinstance(type, str) else type
         if not isinstance(kind, SubscriptionType):
             raise ConfigError("type", type, "one of " + ", ".join(SUBSCRIPTION_TYPES))
-        return PulsarTopicConsumer(
-            lambda: self._inner, topic, subscription, kind, PulsarConsumerConfig.of(config)
-        )
+        settings = PulsarConsumerConfig.of(config)
+        if isinstance(topic, re.Pattern) or (
+            isinstance(topic, Collection) and not isinstance(topic, str | bytes | Mapping)
+        ):
+            return PulsarMultiTopicsConsumer(lambda: self._inner, topic, subscription, kind, settings)
+        return PulsarTopicConsumer(lambda: self._inner, topic, subscription, kind, settings)
 
     def reader(
         self,
@@ -160,6 +167,30 @@ class PulsarClient(NamedArguments):
             lambda: self._inner, topic, start, PulsarConsumerConfig.of(config), inclusive=inclusive
         )
 
+    @overload
+    def table_view(
+        self, topic: str, decode: None = None, *, config: PulsarConsumerConfig | None = None
+    ) -> PulsarTableView[bytes]: ...
+
+    @overload
+    def table_view(
+        self, topic: str, decode: Callable[[bytes], V], *, config: PulsarConsumerConfig | None = None
+    ) -> PulsarTableView[V]: ...
+
+    def table_view(
+        self,
+        topic: str,
+        decode: Callable[[bytes], Any] | None = None,
+        *,
+        config: PulsarConsumerConfig | None = None,
+    ) -> PulsarTableView[Any]:
+        """Return the newest value of each key of a topic, a mapping that follows it, to be entered with `async with`.
+
+        `decode` returns the value of a message's bytes; without it, values are bytes. Raises ConfigError.
+        """
+        settings = PulsarConsumerConfig.of(config)
+        return PulsarTableView(lambda: self._inner, topic, bytes if decode is None else decode, settings)
+
     async def aclose(self) -> None:
         """Close all connections. Safe to call twice; runs to its end even if the caller is cancelled."""
         self._is_closed = True
@@ -168,6 +199,7 @@ class PulsarClient(NamedArguments):
 
 
 _READER: Final = "async with client.reader(topic, start) as reader"
+_TABLE: Final = "async with client.table_view(topic) as view"
 _PRODUCER: Final = "async with client.producer(topic, config) as producer"
 _CONSUMER: Final = "async with client.subscribe(topic, subscription, type=…, config=…) as consumer"
 _PARTITIONS: Final = "await client.partitions(topic), their number"
@@ -181,8 +213,8 @@ add_foreign_names(
         "new_consumer": _CONSUMER,
         "create_reader": _READER,
         "new_reader": _READER,
-        "create_table_view": _READER,
-        "new_table_view": _READER,
+        "create_table_view": _TABLE,
+        "new_table_view": _TABLE,
         "get_topic_partitions": _PARTITIONS,
         "get_partitions_for_topic": _PARTITIONS,
         "close": _CLOSE,

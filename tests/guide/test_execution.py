@@ -119,6 +119,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("pulsar", "PulsarProducerConfig(compression"): f"{PULSAR}::test_messages_are_produced_and_consumed",
     ("pulsar", 'type="failover"'): f"{PULSAR}::test_messages_are_produced_and_consumed",
     ("pulsar", "client.reader("): f"{PULSAR}::test_the_reader",
+    ("pulsar", "client.table_view("): f"{PULSAR}::test_the_table_view",
     ("pulsar", "concurrency=200"): f"{PULSAR}::test_the_queue",
     ("pulsar", "PulsarSource(client"): f"{PULSAR}::test_a_source_with_arguments",
     ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",

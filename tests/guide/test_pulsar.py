@@ -103,6 +103,26 @@ async def test_the_reader(apache_pulsar: RunningPulsar) -> None:
 
 @pytest.mark.real
 @pytest.mark.full
+async def test_the_table_view(apache_pulsar: RunningPulsar) -> None:
+    topic = new_topic()
+    lines: list[tuple[Any, ...]] = []
+    text = snippet("pulsar", "client.table_view(").replace('"prices"', f'"{topic}"')
+    code = text.replace("asyncio.run(main())", "").replace(
+        "pulsar://127.0.0.1:6650", apache_pulsar.service_url
+    )
+    names: dict[str, Any] = {"print": lambda *line: lines.append(line)}
+    exec(compile(code, "snippet", "exec"), names)
+    async with producing(apache_pulsar, topic) as producer:
+        await producer.send(b"3", key="eggs")
+        async with running(names["main"]()):
+            await until(lambda: lines == [(1, 3)])
+            await producer.send(b"4", key="eggs")
+            await producer.send(None, key="eggs")
+            await until(lambda: lines[-1:] == [("eggs", None)])
+
+
+@pytest.mark.real
+@pytest.mark.full
 async def test_the_queue(apache_pulsar: RunningPulsar) -> None:
     """A message that fails is delivered again after a second, and those of its key wait for it."""
     topic = new_topic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -130,6 +131,8 @@ CONSUMER = {
     "properties": ({"team": "billing"}, "properties", {"team": "billing"}),
     "subscriptionProperties": ('{"a": "b"}', "subscription_properties", {"a": "b"}),
     "replicateSubscriptionState": ("true", "replicate_subscription_state", True),
+    "patternAutoDiscoveryPeriod": (5, "pattern_auto_discovery_period", 5),
+    "regexSubscriptionMode": ("NonPersistentOnly", "regex_subscription_mode", "non-persistent"),
     "startPaused": ("true", "start_paused", True),
 }
 
@@ -186,9 +189,10 @@ def test_keywords_replace_properties_and_arguments_are_returned() -> None:
         (1, {"ackTimeoutMillis": 1000}, "0: a work queue has ack_timeout"),
         (1, {"deadLetterPolicy": "x"}, "a work queue has dead_letter and retry"),
         (1, {"subscriptionType": "Sharing"}, "Exclusive, Shared, Failover, Key_Shared"),
-        (1, {"topicNames": "a,b"}, "one topic; a work queue reads several"),
-        (1, {"topicNames": ["a", "b"]}, "one topic; a work queue reads several"),
-        (1, {"topicsPattern": "a.*"}, "name the topic"),
+        (1, {"topicNames": []}, "names of topics"),
+        (1, {"topicNames": {"a": "b"}}, "names of topics"),
+        (1, {"topicsPattern": "a(*"}, "a regular expression"),
+        (1, {"regexSubscriptionMode": "Some"}, "PersistentOnly, NonPersistentOnly, AllTopics"),
         (1, {"priorityLevel": "-1"}, "priorityLevel='-1' is not allowed: priority_level=-1; "),
     ],
 )  # fmt: skip
@@ -215,3 +219,15 @@ def test_names_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> No
 def test_no_name_is_of_a_client_and_of_its_producers_or_consumers() -> None:
     """A command tells them apart by their names."""
     assert not {*PRODUCER_NAMES.all_names, *CONSUMER_NAMES.all_names} & set(CLIENT_NAMES)
+
+
+def test_topics_and_patterns_are_arguments() -> None:
+    read = PulsarConsumerConfig.from_properties
+    for several in ("a,b", '["a", "b"]', ["a", "b"]):
+        assert read({"topicNames": several}).rest == {"topic": ["a", "b"]}
+    found = read(
+        {"topicsPattern": "a.*", "patternAutoDiscoveryPeriod": 5, "regexSubscriptionMode": "AllTopics"}
+    )
+    assert found.rest == {"topic": re.compile("a.*")}
+    assert found.config.pattern_auto_discovery_period == 5
+    assert found.config.regex_subscription_mode == "all"

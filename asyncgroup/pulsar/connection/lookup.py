@@ -35,7 +35,7 @@ from asyncgroup.pulsar.wire.commands import (
     CommandPartitionedTopicMetadata,
     CommandPartitionedTopicMetadataResponse,
 )
-from asyncgroup.pulsar.wire.enums import LookupType
+from asyncgroup.pulsar.wire.enums import LookupType, TopicsMode
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
@@ -106,13 +106,30 @@ class TopicLookup:
         )
 
     async def topics_of(
-        self, namespace: str, pattern: str | None = None
+        self,
+        namespace: str,
+        pattern: str | None = None,
+        mode: TopicsMode = TopicsMode.PERSISTENT,
+        known_hash: str | None = None,
     ) -> CommandGetTopicsOfNamespaceResponse:
-        """Return the persistent topics of `tenant/namespace`, those that match a pattern if the broker filters."""
+        """Return the topics of `tenant/namespace`, those that match a pattern if the broker filters.
+
+        `known_hash` is that of an answer that is known: if there is no other, `changed` is False.
+        """
+
+        def command(request_id: int) -> Command:
+            return CommandGetTopicsOfNamespace(
+                request_id=request_id,
+                namespace=namespace,
+                mode=mode,
+                topics_pattern=pattern,
+                topics_hash=known_hash,
+            )
+
         return await self._shared(
-            "topics",
+            f"{mode.name.lower()} topics {known_hash or ''}".rstrip(),
             f"{namespace} {pattern or ''}".rstrip(),
-            lambda: self._retried(lambda retry: self._ask_topics(namespace, pattern, retry)),
+            lambda: self._retried(lambda retry: self._ask_topics(namespace, command, retry)),
         )
 
     async def aclose(self) -> None:
@@ -262,16 +279,11 @@ class TopicLookup:
         return count
 
     async def _ask_topics(
-        self, namespace: str, pattern: str | None, retry: RetryLoop
+        self, namespace: str, command: Callable[[int], Command], retry: RetryLoop
     ) -> CommandGetTopicsOfNamespaceResponse:
         connection = await self.service_connection()
         answer: CommandGetTopicsOfNamespaceResponse = await self._ask(
-            connection,
-            f"topics of {namespace}",
-            lambda number: CommandGetTopicsOfNamespace(
-                request_id=number, namespace=namespace, topics_pattern=pattern
-            ),
-            max(0.0, retry.left),
+            connection, f"topics of {namespace}", command, max(0.0, retry.left)
         )
         return answer
 

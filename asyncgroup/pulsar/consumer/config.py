@@ -19,6 +19,7 @@ from asyncgroup.checks import (
 )
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.config import KnownKeys
+from asyncgroup.pulsar.consumer.topics_pattern import REGEX_MODES
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.varint import is_encodable
 
@@ -110,6 +111,8 @@ class PulsarConsumerConfig(KnownKeys):
       the oldest one is acknowledged, and not delivered again later, when there are too many.
     - `properties`: of the consumer, shown in the topic's statistics. `subscription_properties`: of a new subscription.
     - `replicate_subscription_state`: whether the position is copied to the other clusters of the topic.
+    - `regex_subscription_mode`: of a pattern of topics, `persistent` ones, `non-persistent` ones, or `all`.
+    - `pattern_auto_discovery_period`: how often the topics of a pattern are listed if no broker watches them; 0 for never.
     - `start_paused`: ask for no messages before `resume`.
     - `close_timeout`: how long `aclose` waits for the last acknowledgements, and then for the broker's answer to its leaving.
     """
@@ -135,6 +138,8 @@ class PulsarConsumerConfig(KnownKeys):
     properties: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     replicate_subscription_state: bool | None = None
+    regex_subscription_mode: str = "persistent"
+    pattern_auto_discovery_period: float = 60.0
     start_paused: bool = False
     close_timeout: float = 10.0
 
@@ -169,6 +174,11 @@ class PulsarConsumerConfig(KnownKeys):
             lambda value: value is None or isinstance(value, bool),
             "None, True or False",
         ),
+        "regex_subscription_mode": (
+            lambda value: isinstance(value, str) and value in REGEX_MODES,
+            "one of " + ", ".join(REGEX_MODES),
+        ),
+        "pattern_auto_discovery_period": DURATION_OR_ZERO,
         "start_paused": FLAG,
         "close_timeout": DURATION_OR_ZERO,
     }

@@ -1,12 +1,10 @@
-"""ConsumerPartitions: the consumers of all partitions of a topic: their shares of the limits, and those that are added later."""
+"""ConsumerPartitions: the consumers of all partitions of one or several topics, and their shares of the limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 
-from asyncgroup.errors import AsyncGroupError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
@@ -26,11 +24,13 @@ class ConsumedPartition(PulsarConsumerListener):
     def __init__(
         self,
         on_arrival: Callable[[ConsumedPartition], object],
-        on_end: Callable[[Exception], object],
+        on_end: Callable[[ConsumedPartition, Exception], object],
     ) -> None:
         self.is_ready = False
         self.is_attached = False
-        """Whether it was registered once; until then it is the caller of `add` that gets its failure."""
+        """Whether it was registered once."""
+        self.is_awaited = False
+        """Whether a caller of `wait` gets its failure, until it is registered once."""
         self.consumer: PulsarConsumer
         self._on_arrival = on_arrival
         self._on_end = on_end
@@ -57,88 +57,115 @@ class ConsumedPartition(PulsarConsumerListener):
 
     def on_failed(self, error: Exception) -> None:
         """The broker accepts it no longer."""
-        if self.is_attached:
-            self._on_end(error)
+        if self.is_attached or not self.is_awaited:
+            self._on_end(self, error)
 
 
 class ConsumerPartitions:
-    """The partitions of a topic, by number; -1 is a topic without any.
+    """The partitions of all topics of a consumer; a topic without any counts as one.
 
-    `on_arrival(partition)` is called when one has messages, `on_end(error)` when the broker has ended one.
+    `on_arrival(partition)` is called when one has messages, `on_end(partition, error)` when the broker has ended one. Without
+    `creates_topics` a topic that was deleted is not created again by its consumer.
     """
 
     def __init__(
         self,
-        topic: TopicName,
         subscription: str,
         kind: SubscriptionType,
         config: PulsarConsumerConfig,
         on_arrival: Callable[[ConsumedPartition], object],
-        on_end: Callable[[Exception], object],
+        on_end: Callable[[ConsumedPartition, Exception], object],
+        *,
+        creates_topics: bool = True,
     ) -> None:
-        self._topic = topic
         self._subscription = subscription
         self._kind = kind
         self._config = config
         self._on_arrival = on_arrival
         self._on_end = on_end
+        self._creates_topics = creates_topics
         self._waiting = 0  # messages that receivers wait for
-        self.by_number: dict[int, ConsumedPartition] = {}
+        self.parts: dict[TopicName, ConsumedPartition] = {}
         """The partitions that have a consumer."""
+        self._by_topic: dict[str, dict[int, ConsumedPartition]] = {}
 
     def __repr__(self) -> str:
-        return f"<ConsumerPartitions of {self._topic}: {sorted(self.by_number)}>"
+        return f"<ConsumerPartitions of {self._subscription}: {', '.join(map(str, self.parts))}>"
 
     def __iter__(self) -> Iterator[PulsarConsumer]:
-        """Yield the consumers, in the order of the partitions."""
-        return iter([self.by_number[number].consumer for number in sorted(self.by_number)])
+        """Yield the consumers, in the order of topics and partitions."""
+        names = sorted(self.parts, key=lambda name: (str(name.whole), name.partition))
+        return iter([self.parts[name].consumer for name in names])
 
     def __len__(self) -> int:
-        return len(self.by_number)
+        return len(self.parts)
 
-    async def open(self, core: ClientCore) -> int:
-        """Subscribe to all partitions; return their number, 0 for a topic without any.
+    def of_topic(self, topic: str) -> dict[int, ConsumedPartition]:
+        """Return the partitions of a topic by number, now and later; -1 is a topic without any."""
+        return self._by_topic.setdefault(topic, {})
 
-        Raises PulsarServerError, TransportError, AuthenticationError.
-        """
-        count = await core.lookup.partitions_of(self._topic)
-        await self._add(core, self._missing(count), self._config)
-        return count
+    def find(self, topic: str, partition: int) -> ConsumedPartition | None:
+        """Return a partition of a topic; None if it has no consumer."""
+        found = self._by_topic.get(topic)
+        return None if found is None else found.get(partition)
 
-    def _missing(self, count: int) -> list[TopicName]:
-        """Return the topics of the partitions that have no consumer yet."""
-        if not count:
-            return [self._topic]
-        return [self._topic.of_partition(number) for number in range(count) if number not in self.by_number]
+    # --- members ----------------------------------------------------------------------------------------------------------
 
-    async def _add(self, core: ClientCore, topics: list[TopicName], config: PulsarConsumerConfig) -> None:
-        size, max_bytes = self._share(len(self.by_number) + len(topics))
-        for part in self.by_number.values():
-            part.consumer.set_limits(size, max_bytes)
-        for topic in topics:
+    def start(self, core: ClientCore, topics: Iterable[TopicName], config: PulsarConsumerConfig) -> None:
+        """Begin to subscribe to topics without partitions, and to partitions, that have no consumer yet."""
+        added = [topic for topic in topics if topic not in self.parts]
+        size, max_bytes = self._divide(len(self.parts) + len(added))
+        for topic in added:
             part = ConsumedPartition(self._on_arrival, self._on_end)
             part.consumer = PulsarConsumer(
-                core, topic, self._subscription, self._kind, config, part, queue_size=size
+                core,
+                topic,
+                self._subscription,
+                self._kind,
+                config,
+                part,
+                queue_size=size,
+                creates_topic=self._creates_topics,
             )
             part.consumer.set_limits(size, max_bytes)
-            self.by_number[topic.partition] = part
+            self.parts[topic] = part
+            self.of_topic(str(topic.whole))[topic.partition] = part
             part.consumer.set_waiting(self._waiting)
             part.consumer.start()
+
+    async def add(self, core: ClientCore, topics: list[TopicName], config: PulsarConsumerConfig) -> None:
+        """Subscribe to topics and partitions, to all or none. Raises PulsarServerError, TransportError, AuthenticationError."""
+        self.start(core, topics, config)
+        for topic in topics:
+            self.parts[topic].is_awaited = True
         try:
             for topic in topics:
-                await self.by_number[topic.partition].consumer.wait_attached()
+                await self.parts[topic].consumer.wait_attached()
         except BaseException:
-            failed = [
-                self.by_number.pop(topic.partition)
-                for topic in topics
-                if not self.by_number[topic.partition].is_attached
-            ]
-            await wait_shielded(asyncio.gather(*(part.consumer.aclose() for part in failed)))
+            await self.remove(topic for topic in topics if not self.parts[topic].is_attached)
             raise
+
+    async def remove(self, topics: Iterable[TopicName]) -> None:
+        """Leave topics and partitions; the others may queue more."""
+        found = [self.parts.pop(topic) for topic in list(topics) if topic in self.parts]
+        for part in found:
+            name = part.consumer.topic
+            self.of_topic(str(name.whole)).pop(name.partition, None)
+        if self.parts and found:
+            self._divide(len(self.parts))
+        await wait_shielded(asyncio.gather(*(part.consumer.aclose() for part in found)))
+
+    def _divide(self, count: int) -> tuple[int, int | None]:
+        """Let each of `count` partitions queue its share; return its messages and bytes."""
+        size, max_bytes = self._share(count)
+        for part in self.parts.values():
+            part.consumer.set_limits(size, max_bytes)
+        return size, max_bytes
 
     def _share(self, partitions: int) -> tuple[int, int | None]:
         """Return the messages and bytes that each partition may queue, of this number."""
         config = self._config
+        partitions = max(partitions, 1)
         size = min(config.receiver_queue_size, config.max_total_receiver_queue_size // partitions)
         max_bytes = config.receiver_queue_bytes
         least = min(1, config.receiver_queue_size)
@@ -147,22 +174,10 @@ class ConsumerPartitions:
     def ask(self, count: int) -> None:
         """Without queues: each partition asks for as many messages as receivers wait for."""
         self._waiting = count
-        for part in self.by_number.values():
+        for part in self.parts.values():
             part.consumer.set_waiting(count)
-
-    async def watch(self, core: ClientCore, name: str) -> None:
-        """Subscribe to partitions that are added to the topic, from their first message on; `name` is that of the consumer."""
-        config = replace(self._config, initial_position="earliest")
-        while True:
-            await asyncio.sleep(core.config.partitions_update_interval)
-            try:
-                count = await core.lookup.partitions_of(self._topic, create=False)
-                if topics := self._missing(count):
-                    await self._add(core, topics, config)
-            except AsyncGroupError as error:
-                _log.warning("%s: no consumer of new partitions, it is tried again: %s", name, error)
 
     async def aclose(self) -> None:
         """Send the last acknowledgements, and leave."""
-        closes = [part.consumer.aclose() for part in self.by_number.values()]
+        closes = [part.consumer.aclose() for part in self.parts.values()]
         await wait_shielded(asyncio.gather(*closes))

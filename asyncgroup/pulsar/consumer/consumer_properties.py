@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -22,23 +23,31 @@ __all__ = ["CONSUMER_NAMES"]
 
 _NO_ENCRYPTION: Final = "left out: this client does not decrypt messages; decrypt the values after"
 _NO_LISTENER: Final = "left out: `async for message in consumer`, or a work queue"
-_ONE_TOPIC: Final = "left out: name the topic; a work queue reads several"
+_SAME_FOR_ALL: Final = "left out: the configuration is the same for all topics of a consumer"
 _UPDATES: Final = "partitions_update_interval of PulsarConfig is for all topics of a client"
-_NO_PATTERN: Final = "topics are named"
 
 
 def _subscription_is_durable(value: object) -> bool:
     return one_of_names({"Durable": "yes", "NonDurable": ""})(value) == "yes"
 
 
-def _one_topic(value: object) -> str:
-    """Return the name in a list of one, also as JSON. Raises ValueError for several."""
+def _topics(value: object) -> str | list[str]:
+    """Return the names in a list, also as JSON; of a list of one the name. Raises ValueError."""
     names: object = value
     if isinstance(value, str):
         names = json.loads(value) if value.strip().startswith("[") else value.split(",")
-    if not isinstance(names, Collection) or isinstance(names, Mapping) or len(names) != 1:
-        raise ValueError("one topic; a work queue reads several")
-    return read_text(next(iter(names)))
+    if not isinstance(names, Collection) or isinstance(names, Mapping) or not names:
+        raise ValueError("names of topics")
+    found = [read_text(name).strip() for name in names]
+    return found[0] if len(found) == 1 else found
+
+
+def _pattern(value: object) -> re.Pattern[str]:
+    text = read_text(value)
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"a regular expression: {error}") from None
 
 
 CONSUMER_NAMES: Final = JavaNames(
@@ -64,10 +73,18 @@ CONSUMER_NAMES: Final = JavaNames(
         "properties": Property("properties", read_mapping),
         "subscriptionProperties": Property("subscription_properties", read_mapping),
         "replicateSubscriptionState": Property("replicate_subscription_state", read_flag),
+        "patternAutoDiscoveryPeriod": Property("pattern_auto_discovery_period", read_whole),
+        "regexSubscriptionMode": Property(
+            "regex_subscription_mode",
+            one_of_names(
+                {"PersistentOnly": "persistent", "NonPersistentOnly": "non-persistent", "AllTopics": "all"}
+            ),
+        ),
         "startPaused": Property("start_paused", read_flag),
     },
     arguments={
-        "topicNames": Property("topic", _one_topic),
+        "topicNames": Property("topic", _topics),
+        "topicsPattern": Property("topic", _pattern),
         "subscriptionName": Property("subscription", read_text),
         "subscriptionType": Property(
             "type",
@@ -75,8 +92,7 @@ CONSUMER_NAMES: Final = JavaNames(
         ),
     },
     off={
-        "topicsPattern": Off(("",), _ONE_TOPIC),
-        "topicConfigurations": Off(("", "[]"), _ONE_TOPIC),
+        "topicConfigurations": Off(("", "[]"), _SAME_FOR_ALL),
         "messageListener": Off(("",), _NO_LISTENER),
         "messageListenerExecutor": Off(("",), _NO_LISTENER),
         "consumerEventListener": Off(("",), "left out: health() of a work queue shows the active consumer"),
@@ -102,8 +118,6 @@ CONSUMER_NAMES: Final = JavaNames(
         "negativeAckPrecisionBitCnt": "delays are exact",
         "autoScaledReceiverQueueSizeEnabled": "the queue is limited by receiver_queue_bytes",
         "cryptoFailureAction": "this client does not decrypt messages",
-        "patternAutoDiscoveryPeriod": _NO_PATTERN,
-        "regexSubscriptionMode": _NO_PATTERN,
         "autoUpdatePartitions": _UPDATES,
         "autoUpdatePartitionsIntervalSeconds": _UPDATES,
         "poolMessages": "it is for the memory of Java",

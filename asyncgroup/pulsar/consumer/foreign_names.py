@@ -84,7 +84,7 @@ _NO_SUCH_KEY: Final = "there is no such key"
 _SUBSCRIBE: Final = "it is an argument of PulsarClient.subscribe"
 _QUEUE: Final = "a work queue has it:"
 _ENCRYPTION: Final = "leave it out: this client does not decrypt messages, decrypt the values after"
-_TOPICS: Final = "leave it out: name the topic; a work queue reads several"
+_TOPICS: Final = "the topic of subscribe may be a compiled pattern"
 _UPDATES: Final = "it is partitions_update_interval of PulsarConfig"
 
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -111,8 +111,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "subscription_mode": "did you mean durable?",
     "is_pattern_topic": _TOPICS,
     "topics_pattern": _TOPICS,
-    "pattern_auto_discovery_period": _TOPICS,
-    "regex_subscription_mode": _TOPICS,
     "crypto_key_reader": _ENCRYPTION,
     "crypto_failure_action": _ENCRYPTION,
     "replicate_subscription_state_enabled": "did you mean replicate_subscription_state?",

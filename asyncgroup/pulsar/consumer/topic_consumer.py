@@ -8,11 +8,12 @@ it is returned: a receive that is cancelled loses nothing.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from asyncgroup.checks import check_count, check_duration_or_zero, wrong_type
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
@@ -20,6 +21,7 @@ from asyncgroup.escaping import printable
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.consumed_topics import ConsumedTopics, NamedTopics
 from asyncgroup.pulsar.consumer.consumer_partitions import ConsumedPartition, ConsumerPartitions
 from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
@@ -48,7 +50,7 @@ class PulsarTopicConsumer:
     def __init__(
         self,
         core: Callable[[], ClientCore],
-        topic: str,
+        topic: str | Collection[str] | re.Pattern[str],
         subscription: str,
         kind: SubscriptionType,
         config: PulsarConsumerConfig,
@@ -58,15 +60,18 @@ class PulsarTopicConsumer:
         if not isinstance(subscription, str) or not subscription or not is_encodable(subscription):
             raise ConfigError("subscription", subscription, "a string, not empty, of Unicode text")
         self._core_of = core
-        self.topic = TopicName.parse(topic)
         self.subscription = subscription
         self.kind = kind
         self.config = config
-        self.name = f"consumer of {self.topic} in {subscription}"
+        self._names: Sequence[TopicName] = ()
+        self.name = f"consumer of {self._choose(topic)} in {subscription}"
         self._partitions = ConsumerPartitions(
-            self.topic, subscription, kind, config, self._on_messages, self._on_failed
+            subscription, kind, config, self._on_messages, self._on_end, creates_topics=self._creates_topics
         )
-        self._parts = self._partitions.by_number
+        self._parts = self._partitions.parts
+        self._topics = self._consumed_topics()
+        single = str(self._names[0].whole) if len(self._names) == 1 else ""
+        self._by_number = self._partitions.of_topic(single)
         self._ready: deque[ConsumedPartition] = deque()  # those with messages, in the order of their turns
         self._changed = asyncio.Event()
         self._waiting = 0
@@ -82,6 +87,29 @@ class PulsarTopicConsumer:
             f"<PulsarTopicConsumer {printable(self.name)}: {state}, {parts} partitions, {self.queued} queued>"
         )
 
+    _creates_topics = True
+
+    def _choose(self, topic: str | Collection[str] | re.Pattern[str]) -> str:
+        """Keep the names of the topics; return a text for them. Raises ConfigError."""
+        name = TopicName.parse(cast("str", topic))
+        self._names = [name]
+        return str(name)
+
+    def _consumed_topics(self) -> ConsumedTopics:
+        return NamedTopics(self._names, self._partitions, self.config)
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic. Raises UsageError for several."""
+        if len(self._names) != 1:
+            raise UsageError(f"{self.name}: it has several topics: `topics`")
+        return self._names[0]
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of the topics, also of those by a pattern that there are now."""
+        return [str(name) for name in self._names]
+
     # --- life -----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -92,13 +120,13 @@ class PulsarTopicConsumer:
         self._loop = core.loop
         await self._tasks.start()
         try:
-            count = await self._partitions.open(core)
+            has_more = await self._topics.open(core)
         except BaseException:
             await self.aclose()
             raise
         self._is_open = True
-        if count and core.config.partitions_update_interval:
-            self._tasks.spawn(self._partitions.watch, core, self.name)
+        if has_more:
+            self._tasks.spawn(self._topics.watch, core, self.name)
         core.hooks.emit("on_open", self)
         return self
 
@@ -136,7 +164,7 @@ class PulsarTopicConsumer:
                 f"{self.name}: it is {'closed' if self._is_closed else 'not open: `async with`'}"
             )
 
-    def _on_failed(self, error: Exception) -> None:
+    def _on_end(self, part: ConsumedPartition, error: Exception) -> None:  # noqa: ARG002  of several topics
         self._failure = self._failure or error
         self._changed.set()
 
@@ -303,7 +331,7 @@ class PulsarTopicConsumer:
 
     def _of(self, message: PulsarMessage | MessageId) -> PulsarConsumer:
         try:
-            part = self._parts.get(message.partition)
+            part = self._by_number.get(message.partition)
         except AttributeError:  # not checked before: that would take time for each message
             part = None
         if part is None:

@@ -103,6 +103,7 @@ class PulsarEngine:
         await self._partitions.open(queue, topics)
         self._spawn(self._partitions.watch(topics), "partitions")
         self._spawn(self._partitions.watch_demand(), "demand")
+        self._spawn(self._partitions.watch_pattern(), "topics")
 
     @property
     def _topics(self) -> list[str]:

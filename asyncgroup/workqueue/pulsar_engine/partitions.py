@@ -8,16 +8,18 @@ with the last one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConsumerBusy
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.pattern_topics import PatternTopics
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.modes import Mode
@@ -40,6 +42,29 @@ _TYPES: Final = {
     Mode.FAILOVER: SubscriptionType.FAILOVER,
     Mode.KEY_SHARED: SubscriptionType.KEY_SHARED,
 }
+
+
+def _full_name(tp: TopicPartition) -> str:
+    return tp.topic if tp.partition < 0 else f"{tp.topic}-partition-{tp.partition}"
+
+
+class _Members:
+    """The partitions of a queue, as PatternTopics sees them."""
+
+    def __init__(self, partitions: SubscribedPartitions) -> None:
+        self._partitions = partitions
+
+    def names(self) -> Collection[TopicName]:
+        return self._partitions.names_of_pattern()
+
+    def start(self, core: ClientCore, names: Iterable[TopicName], *, is_new: bool) -> None:  # noqa: ARG002
+        self._partitions.start_of_pattern(names, is_new=is_new)
+
+    async def wait(self, names: Iterable[TopicName]) -> None:
+        """Nothing waits: each partition begins alone."""
+
+    async def remove(self, names: Iterable[TopicName]) -> None:
+        self._partitions.drop_deleted(names)
 
 
 class SubscribedPartitions(PartitionOwner):
@@ -68,12 +93,16 @@ class SubscribedPartitions(PartitionOwner):
         self._report = report
         self._queue: OpenQueue
         self._begins_early: dict[TopicPartition, bool] = {}  # of all that were ever added
-        self._looking: set[TopicName] = set()  # topics whose partitions are not known yet
+        self._looking: set[object] = set()  # topics whose partitions are not known yet, and a pattern
         self._lookups: list[asyncio.Task[None]] = []
         self._starting: set[QueuePartition] = set()  # neither attached nor refused yet
         self._unasked: dict[QueuePartition, None] = {}  # without a permit; used without a receiver queue
         self._closes: set[asyncio.Task[None]] = set()  # of the consumers of refused partitions
         self._changed = asyncio.Event()
+        self._pattern: PatternTopics | None = None
+        if plan.pattern is not None:
+            period = plan.source.pattern_auto_discovery_period
+            self._pattern = PatternTopics(plan.pattern, _Members(self), period)
         self._is_opening = True
         self._is_closed = False
         self._failure: Exception | None = None
@@ -96,6 +125,10 @@ class SubscribedPartitions(PartitionOwner):
             start_task(self._look_up(topic), name=f"work queue {self._name}: lookup of {topic}")
             for topic in topics
         ]
+        if self._pattern is not None:
+            self._looking.add(self._pattern)
+            find = self._find(self._pattern)
+            self._lookups.append(start_task(find, name=f"work queue {self._name}: lookup of topics"))
         try:
             await self._wait()
         finally:
@@ -120,6 +153,15 @@ class SubscribedPartitions(PartitionOwner):
             self._report(error)
         else:
             self._fail(error)
+        self._changed.set()
+
+    async def _find(self, pattern: PatternTopics) -> None:
+        """Begin with the topics of a pattern that there are."""
+        try:
+            await pattern.find(self._core())
+        except Exception as error:  # noqa: BLE001  `open` raises it
+            self._fail(error)
+        self._looking.discard(pattern)
         self._changed.set()
 
     def _check_open(self) -> None:
@@ -172,6 +214,11 @@ class SubscribedPartitions(PartitionOwner):
                 known = {tp.partition for tp in self.readers if tp.topic == str(topic)}
                 self._start(((topic, number) for number in numbers if number not in known), is_new=True)
 
+    async def watch_pattern(self) -> None:
+        """Read topics of a pattern that are created, and try those again that were refused."""
+        if self._pattern is not None:
+            await self._pattern.watch(self._core(), f"work queue {self._name}")
+
     def _start(self, partitions: Iterable[tuple[TopicName, int]], *, is_new: bool) -> None:
         """Begin to attach partitions; -1 is a topic without any. Each gets its share of the limits, and so do the open ones.
 
@@ -202,6 +249,7 @@ class SubscribedPartitions(PartitionOwner):
             reader,
             queue_size=self._queue_size,
             overhead=RECORD_OVERHEAD,
+            creates_topic=not self._is_of_pattern(tp),
         )
         self.readers[tp] = reader
         self.refused.pop(tp, None)
@@ -255,17 +303,17 @@ class SubscribedPartitions(PartitionOwner):
             busy.__cause__ = error
             error = busy
         tp = reader.work.tp
-        del self.readers[tp]
+        self._drop(reader)
+        if self._pattern is not None and self._is_of_pattern(tp):
+            self._pattern.on_end(reader.consumer.topic, error)
+            if isinstance(error, PulsarServerError) and error.code == ServerError.TOPIC_NOT_FOUND:
+                self._begins_early.pop(tp, None)
+                self._share()
+                self._changed.set()
+                return
         self.refused[tp] = error
-        self._starting.discard(reader)
-        self._unasked.pop(reader, None)
-        self._queue.lose(reader.work)
-        self._queue.became_inactive(tp)
-        close = start_task(reader.consumer.aclose(), name=f"work queue {self._name}: close of {tp}")
-        self._closes.add(close)
-        close.add_done_callback(self._closes.discard)
         is_taken = isinstance(error, ConsumerBusy) and self._settings.mode is Mode.EXCLUSIVE
-        is_last = not (self.readers or self._looking)
+        is_last = not (self.readers or self._looking) and (self._pattern is None or self._is_opening)
         if is_last or (self._is_opening and is_taken):
             self._fail(error)
         else:
@@ -273,10 +321,58 @@ class SubscribedPartitions(PartitionOwner):
             self._share()
         self._changed.set()
 
+    def _drop(self, reader: QueuePartition) -> None:
+        """Read a partition no longer."""
+        tp = reader.work.tp
+        del self.readers[tp]
+        self._starting.discard(reader)
+        self._unasked.pop(reader, None)
+        self._queue.lose(reader.work)
+        self._queue.became_inactive(tp)
+        close = start_task(reader.consumer.aclose(), name=f"work queue {self._name}: close of {tp}")
+        self._closes.add(close)
+        close.add_done_callback(self._closes.discard)
+
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         if not self._is_opening:
             self._queue.end(error)
+
+    # --- a pattern ------------------------------------------------------------------------------------------------------
+
+    def _is_of_pattern(self, tp: TopicPartition) -> bool:
+        return self._pattern is not None and tp.topic != self._plan.retry_topic
+
+    def names_of_pattern(self) -> list[TopicName]:
+        """Return the topics and partitions of the pattern that are read."""
+        return [reader.consumer.topic for tp, reader in self.readers.items() if self._is_of_pattern(tp)]
+
+    def start_of_pattern(self, names: Iterable[TopicName], *, is_new: bool) -> None:
+        """Begin to attach topics and partitions of the pattern."""
+        found = [(name.whole, name.partition) for name in names]
+        known = self.readers.keys()
+        self._start(
+            (
+                (topic, number)
+                for topic, number in found
+                if (tp := TopicPartition(str(topic), number)) not in known and self._is_of_pattern(tp)
+            ),
+            is_new=is_new,
+        )
+
+    def drop_deleted(self, names: Iterable[TopicName]) -> None:
+        """Topics and partitions of the pattern were deleted, or have ended."""
+        errors = {} if self._pattern is None else self._pattern.errors
+        for tp in [tp for tp in self.refused if self._is_of_pattern(tp) and _full_name(tp) not in errors]:
+            del self.refused[tp]
+        for name in names:
+            tp = TopicPartition(str(name.whole), name.partition)
+            reader = self.readers.get(tp)
+            if reader is not None and self._is_of_pattern(tp):
+                self._drop(reader)
+                self._begins_early.pop(tp, None)
+        if self.readers:
+            self._share()
 
     # --- without a receiver queue ---------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -13,6 +14,7 @@ from asyncgroup.hooks import check_hooks
 from asyncgroup.off_loop import load_module
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.engine import Engine, EngineFeatures
@@ -20,7 +22,9 @@ from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.policies import QueueArguments
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.topic_names import (
+    DEAD_LETTER_ARGUMENT,
     DEAD_LETTER_NAMES,
+    RETRY_ARGUMENT,
     RETRY_NAMES,
     NameFunction,
     TopicNames,
@@ -48,7 +52,7 @@ FEATURES: Final = EngineFeatures(
 
 _ENGINE: Final = "asyncgroup.workqueue.pulsar_engine.engine"  # by name: it imports this file
 
-_TOPICS: Final = "a topic's name, or a sequence of names, not empty"
+_TOPICS: Final = "a topic's name, a sequence of names, not empty, or a compiled pattern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,9 @@ class PulsarSource(QueueArguments):
     """`pulsar://host:6650` or `pulsar+ssl://host:6651`, also with several hosts; or a client, which several queues share."""
     subscription: str
     """The name of the subscription."""
-    topics: str | Sequence[str]
-    """One topic, or several; of a topic with partitions all are read, also those that are added later."""
+    topics: str | Sequence[str] | re.Pattern[str]
+    """One topic, or several, or a compiled pattern of the names of topics in a namespace, `re.compile("public/default/orders-.*")`; of
+    a topic with partitions all are read. Topics and partitions that are added later are read as well."""
     config: PulsarConfig | None = field(default=None, kw_only=True)
     """That of the connections; None with an existing client."""
     hooks: Iterable[object] = field(default=(), kw_only=True)
@@ -90,6 +95,8 @@ class PulsarSource(QueueArguments):
     dead_letter_subscription: str | None = field(default=None, kw_only=True)
     """A subscription that is created with the dead letter topic (Java's `initialSubscriptionName`). Without any subscription a
     broker keeps a message only for the retention of its namespace, which is 0 by default: then dead letters are lost."""
+    pattern_auto_discovery_period: float = field(default=60.0, kw_only=True)
+    """Seconds between lists of the topics of a pattern, if no broker watches them; 0 for never."""
     close_timeout: float = field(default=10.0, kw_only=True)
     """Seconds that a closing queue waits for the end of its deliveries before it cancels their handlers."""
 
@@ -102,7 +109,10 @@ class PulsarSource(QueueArguments):
             raise ConfigError("config", type(self.config).__name__, "None or a PulsarConfig")
         if not TEXT[0](self.subscription) or not self.subscription:
             raise ConfigError("subscription", self.subscription, "a string, not empty")
-        object.__setattr__(self, "topics", _check_topics(self.topics))
+        if isinstance(self.topics, re.Pattern):
+            TopicsPattern(self.topics)
+        else:
+            object.__setattr__(self, "topics", _check_topics(self.topics))
         object.__setattr__(self, "hooks", check_hooks(self.hooks))
         for key in ("durable", "index_acks"):
             if not FLAG[0](getattr(self, key)):
@@ -110,8 +120,9 @@ class PulsarSource(QueueArguments):
         created = self.dead_letter_subscription
         if created is not None and (not TEXT[0](created) or not created):
             raise ConfigError("dead_letter_subscription", created, "None or a string, not empty")
-        if not DURATION_OR_ZERO[0](self.close_timeout):
-            raise ConfigError("close_timeout", self.close_timeout, DURATION_OR_ZERO[1])
+        for key in ("pattern_auto_discovery_period", "close_timeout"):
+            if not DURATION_OR_ZERO[0](getattr(self, key)):
+                raise ConfigError(key, getattr(self, key), DURATION_OR_ZERO[1])
 
     @property
     def features(self) -> EngineFeatures:
@@ -120,24 +131,37 @@ class PulsarSource(QueueArguments):
 
     def plan(self, settings: QueueSettings) -> PulsarPlan:
         """Check the source for a queue with these settings. Raises ConfigError."""
-        topics = [str(TopicName.parse(topic)) for topic in self.topics]
-        first = min(topics)
+        pattern = TopicsPattern(self.topics) if isinstance(self.topics, re.Pattern) else None
+        names = () if isinstance(self.topics, re.Pattern) else self.topics
+        topics = [str(TopicName.parse(topic)) for topic in names]
+        first = min(topics, default=None)
         retry, policy = settings.retry, settings.dead_letter_policy
         retry_topic = dead_letter_topic = None
         if retry is not None:
-            retry_topic = retry.topic or _name(RETRY_NAMES, retry.names, first, self.subscription)
+            retry_topic = retry.topic or _name(
+                RETRY_NAMES, retry.names, first, self.subscription, RETRY_ARGUMENT
+            )
             retry_topic = str(TopicName.parse(retry_topic))
         if policy is not None:
             dead_letter_topic = policy.topic or _name(
-                DEAD_LETTER_NAMES, policy.names, first, self.subscription
+                DEAD_LETTER_NAMES, policy.names, first, self.subscription, DEAD_LETTER_ARGUMENT
             )
             dead_letter_topic = str(TopicName.parse(dead_letter_topic))
         check_copy_topics(topics, retry_topic, dead_letter_topic)
+        if (
+            dead_letter_topic is not None
+            and pattern is not None
+            and pattern.matches(TopicName.parse(dead_letter_topic))
+        ):
+            allowed = (
+                f"a dead letter topic that {pattern} does not match; choose one by {DEAD_LETTER_ARGUMENT}"
+            )
+            raise ConfigError("topic", dead_letter_topic, allowed)
         if self.key_ranges is not None and settings.mode is not Mode.KEY_SHARED:
             raise ConfigError(
                 "key_ranges", self.key_ranges, f"None in {settings.mode}: only Mode.KEY_SHARED has them"
             )
-        return PulsarPlan(self, topics, retry_topic, dead_letter_topic)
+        return PulsarPlan(self, topics, pattern, retry_topic, dead_letter_topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +170,9 @@ class PulsarPlan:
 
     source: PulsarSource
     topics: list[str]
-    """The complete names."""
+    """The complete names; none with a pattern."""
+    pattern: TopicsPattern | None
+    """The pattern of topics; None for named ones."""
     retry_topic: str | None
     dead_letter_topic: str | None
 
@@ -176,8 +202,17 @@ def _check_topics(topics: object) -> tuple[str, ...]:
     return found
 
 
-def _name(presets: Mapping[str, NameFunction], names: TopicNames, topic: str, subscription: str) -> str:
+def _name(
+    presets: Mapping[str, NameFunction],
+    names: TopicNames,
+    topic: str | None,
+    subscription: str,
+    argument: str,
+) -> str:
     """Return the name of a topic of copies: a preset is of the name without tenant and namespace, which stay."""
+    if topic is None:
+        allowed = f"a topic or several topics: a pattern does not give the name of another topic; set it by {argument}"
+        raise ConfigError("topics", "a pattern", allowed)
     if not isinstance(names, str):
         return names(topic, subscription)
     parts = TopicName.parse(topic)

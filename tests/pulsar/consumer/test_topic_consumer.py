@@ -600,8 +600,9 @@ async def test_a_consumer_that_was_not_entered_says_so(broker: Broker) -> None:
 async def test_subscribe_names_arguments_of_wrong_types(broker: Broker) -> None:
     wrong: Any
     async with PulsarClient(broker.url) as client:
-        for wrong in (["t"], b"t", None):
-            with pytest.raises(ConfigError, match=f"topic of type {type(wrong).__name__} is not allowed"):
+        for wrong in ([b"t"], b"t", None, {"t": 1}, 7, ["t", 7]):
+            name = type(wrong[-1] if isinstance(wrong, list) else wrong).__name__
+            with pytest.raises(ConfigError, match=f"topic of type {name} is not allowed"):
                 client.subscribe(wrong, "s")
             with pytest.raises(ConfigError, match="the name of one topic"):
                 client.producer(wrong)
