@@ -37,6 +37,7 @@ def queue_of(client: PulsarClient, **options: Any) -> WorkQueue:
 async def test_topics_come_and_go(partitions: int) -> None:
     async with embedded() as (pulsar, client), queue_of(client) as queue:
         await asyncio.sleep(1)
+        assert (queue.health().ready, queue.health().state) == (True, "stable"), "there are no topics yet"
         for name in ("orders-1", "orders-2"):
             pulsar.create_topic(name, partitions)
             await produce(client, name, *(b"%s-%d" % (name.encode(), number) for number in range(5)))

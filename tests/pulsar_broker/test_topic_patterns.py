@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -62,6 +62,14 @@ async def nothing_comes(consumer: PulsarTopicConsumer, seconds: float = 70) -> b
     except TimeoutError:
         return True
     return False
+
+
+def send_update(pulsar: EmbeddedPulsar, **topics: Sequence[str]) -> None:
+    """Send an update to the only watcher, with the hash of all topics."""
+    (connection,) = (each for node in runtime_of(pulsar).nodes.values() for each in node.connections)
+    watcher = pulsar.history.of("WatchTopicList")[-1].request.watcher_id
+    known = topics_hash(map(str, runtime_of(pulsar).namespaces.topics))
+    connection.send(CommandWatchTopicUpdate(watcher_id=watcher, topics_hash=known, **topics))
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
@@ -158,6 +166,19 @@ async def test_a_topic_that_is_created_again_is_read_from_its_first_message() ->
             assert await receive(consumer, 1) == {b"1"}
 
 
+async def test_a_deletion_and_a_creation_may_come_in_one_update() -> None:
+    async with embedded() as (pulsar, client):
+        pulsar.create_topic("orders-1")
+        async with client.subscribe(ORDERS, "s") as consumer:
+            await asyncio.sleep(1)
+            runtime_of(pulsar).namespaces.on_change.clear()
+            pulsar.delete_topic("orders-1")
+            pulsar.create_topic("orders-1")
+            send_update(pulsar, new_topics=consumer.topics, deleted_topics=consumer.topics)
+            await produce(client, "orders-1", b"1")
+            assert await receive(consumer, 1) == {b"1"}
+
+
 async def test_a_topic_that_cannot_be_consumed_stops_no_other_and_is_tried_again() -> None:
     async with embedded() as (pulsar, client):
         for topic in ("orders-1", "orders-2"):
@@ -230,13 +251,7 @@ async def test_updates_of_a_watch_are_enough_if_their_hash_is_right() -> None:
         for topic in ("orders-3", "orders-4"):  # of which no update comes
             pulsar.create_topic(topic)
         names = [f"persistent://public/default/orders-{number}" for number in range(1, 5)]
-        (connection,) = (each for node in runtime_of(pulsar).nodes.values() for each in node.connections)
-        (command,) = (each.request for each in pulsar.history.of("WatchTopicList"))
-        connection.send(
-            CommandWatchTopicUpdate(
-                watcher_id=command.watcher_id, new_topics=names[3:], topics_hash=topics_hash(names)
-            )
-        )
+        send_update(pulsar, new_topics=names[3:])
         await asyncio.sleep(1)
         assert consumer.topics == names, "the hash is of more topics: they are listed"
 

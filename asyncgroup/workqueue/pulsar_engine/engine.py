@@ -198,7 +198,11 @@ class PulsarEngine:
         """Return a health with the problems of the queue and its partitions."""
         is_open = self._queue is not None and not self._queue.is_ended
         return self._health.health(
-            self._readers.values(), self._partitions.refused, problems, is_open=is_open
+            self._readers.values(),
+            self._partitions.refused,
+            problems,
+            is_open=is_open,
+            has_no_topics=self._partitions.has_no_topics,
         )
 
     def statistics(self) -> tuple[tuple[PartitionStatistics, ...], tuple[PartitionStatistics, ...]]:

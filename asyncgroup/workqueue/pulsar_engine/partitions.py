@@ -343,6 +343,12 @@ class SubscribedPartitions(PartitionOwner):
     def _is_of_pattern(self, tp: TopicPartition) -> bool:
         return self._pattern is not None and tp.topic != self._plan.retry_topic
 
+    @property
+    def has_no_topics(self) -> bool:
+        """Whether there is a list of the topics that match the pattern, and it is empty."""
+        pattern = self._pattern
+        return pattern is not None and not (self.readers or self._looking or pattern.errors)
+
     def names_of_pattern(self) -> list[TopicName]:
         """Return the topics and partitions of the pattern that are read."""
         return [reader.consumer.topic for tp, reader in self.readers.items() if self._is_of_pattern(tp)]

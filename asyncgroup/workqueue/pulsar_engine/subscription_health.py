@@ -70,16 +70,21 @@ class SubscriptionHealth:
         problems: Sequence[str],
         *,
         is_open: bool,
+        has_no_topics: bool = False,
     ) -> Health:
-        """Return the health now, with the partitions that their brokers have refused, and the problems of the queue itself."""
+        """Return the health now, with the partitions that their brokers have refused, and the problems of the queue itself.
+
+        `has_no_topics`: no topic matches its pattern, which is no problem.
+        """
         now = asyncio.get_running_loop().time()
         parts = sorted(readers, key=lambda reader: reader.work.tp)
         is_apart = not all(reader.consumer.is_attached for reader in parts)
         found: tuple[str, ...] = (*problems, *self._problems(parts, now), *_refusals(refused))
+        is_connecting = is_apart or not (parts or has_no_topics)
         closed = None if is_open else "the queue is closed"
         return Health(
             group_id=self._name,
-            state="closed" if not is_open else "connecting" if is_apart or not parts else "stable",
+            state="closed" if not is_open else "connecting" if is_connecting else "stable",
             state_age=now - (now if self._opened_at is None else self._opened_at),
             member_id="",
             generation_id=-1,
@@ -93,7 +98,7 @@ class SubscriptionHealth:
                 ErrorSeen(seen.text, seen.times, now - seen.last_at)
                 for seen in list(reversed(self._errors.values()))[:MOST_ERRORS]
             ),
-            not_ready=closed or _not_ready(parts, now),
+            not_ready=closed or (None if has_no_topics else _not_ready(parts, now)),
         )
 
     # --- problems -----------------------------------------------------------------------------------------------------------

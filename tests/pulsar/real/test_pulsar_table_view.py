@@ -1,4 +1,4 @@
-"""A table view of a compacted topic on a real Pulsar."""
+"""A table view on a real Pulsar; `tests/pulsar_broker` runs the same on the embedded one."""
 
 from __future__ import annotations
 
