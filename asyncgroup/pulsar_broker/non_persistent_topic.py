@@ -27,18 +27,22 @@ class NonPersistentTopic(BrokerTopic):
     ) -> None:
         super().__init__(name, ledger_ids, timing, policies, log=_Passing(ledger_ids))
 
-    def append(
+    def store(
         self, metadata: MessageMetadata, payload: bytes, transaction: TransactionId | None = None
     ) -> StoredEntry:
-        """Push an entry to those that have permits, and forget it. Raises ServerFailure."""
+        """Keep an entry until `dispatch`. Raises ServerFailure."""
         if transaction is not None:
             text = "PublishTxnMessage is not supported by non-persistent topic"
             raise ServerFailure(ServerError.NOT_ALLOWED_ERROR, text)
-        entry = super().append(metadata, payload)
-        for subscription in self.subscriptions.values():
-            subscription.drop(entry)
+        return super().store(metadata, payload)
+
+    def dispatch(self) -> None:
+        """Push entries to those that have permits, and forget them."""
+        super().dispatch()
+        for entry in self.log:
+            for subscription in self.subscriptions.values():
+                subscription.drop(entry)
         self.log.trim(self.log.end)
-        return entry
 
     def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
         """Nothing: it has no messages of transactions."""

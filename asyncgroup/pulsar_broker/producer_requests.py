@@ -130,17 +130,19 @@ class ProducerRequests:
             self._receipt(connection, command, c.MessageIdData(ledger_id=-1, entry_id=-1))
             return
         transaction = None if command.txnid_most_bits is None else self._node.coordinators.id_of(command)
-        entry = place.topic.append(metadata, bytes(frame[at:]), transaction)
-        throttle = place.topic.throttle
+        topic = place.topic
+        entry = topic.store(metadata, bytes(frame[at:]), transaction)
+        throttle = topic.throttle
         if throttle is not None:
             wait = throttle.take(entry.count)
             if wait:
                 connection.hold(wait)
         ledger, number = entry.position
-        partition = place.topic.name.partition
+        partition = topic.name.partition
         self._receipt(
             connection, command, c.MessageIdData(ledger_id=ledger, entry_id=number, partition=partition)
         )
+        topic.dispatch()  # after the receipt, as in Pulsar (`OpAddEntry`)
 
     def _receipt(
         self, connection: ConnectedClient, command: c.CommandSend, message_id: c.MessageIdData

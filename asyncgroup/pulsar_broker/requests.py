@@ -78,6 +78,9 @@ class BrokerRequests:
     def _lookup(self, connection: ConnectedClient, command: c.CommandLookupTopic) -> None:
         name = parse_topic(command.topic)
         self._node.namespaces.check(name)
+        listener = command.advertised_listener_name
+        if listener:
+            raise ServerFailure(ServerError.SERVICE_NOT_READY, f"the broker do not have {listener} listener")
         owner = self._node.owner_of(name)
         owner.load(name)
         connection.reply(

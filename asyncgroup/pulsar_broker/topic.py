@@ -89,6 +89,14 @@ class BrokerTopic:
         self, metadata: MessageMetadata, payload: bytes, transaction: TransactionId | None = None
     ) -> StoredEntry:
         """Store an entry, and push it to those that have permits. Raises ServerFailure."""
+        entry = self.store(metadata, payload, transaction)
+        self.dispatch()
+        return entry
+
+    def store(
+        self, metadata: MessageMetadata, payload: bytes, transaction: TransactionId | None = None
+    ) -> StoredEntry:
+        """Store an entry, which `dispatch` pushes. Raises ServerFailure."""
         if self.is_terminated:
             raise ServerFailure(ServerError.TOPIC_TERMINATED_ERROR, "Topic was already terminated")
         if transaction is not None:
@@ -97,15 +105,17 @@ class BrokerTopic:
         if transaction is not None:
             self.transactions.add(transaction, entry)
         self.message_count += entry.count
+        return entry
+
+    def dispatch(self) -> None:
+        """Push entries to those that have permits."""
         for subscription in self.subscriptions.values():
             subscription.dispatch()
-        return entry
 
     def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
         """Make the messages of a transaction readable, or hide them. `low_water_mark`: its coordinator has none up to this number."""
         self.transactions.end(transaction, low_water_mark, self._timing.now(), commits=commits)
-        for subscription in self.subscriptions.values():
-            subscription.dispatch()
+        self.dispatch()
 
     def terminate(self) -> None:
         """Accept no entry any more."""

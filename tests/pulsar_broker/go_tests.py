@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["ALONE", "FILES", "LEFT_OUT", "REPEATED"]
+__all__ = ["ALONE", "FILES", "LEFT_OUT", "LONG", "REPEATED"]
 
 FILES: Final[Sequence[str]] = (
     "client_impl_test.go",
@@ -19,6 +19,7 @@ FILES: Final[Sequence[str]] = (
     "reader_test.go",
     "schema_test.go",
     "table_view_test.go",
+    "transaction_test.go",
 )
 """The files whose tests run, except those of LEFT_OUT; tests of other files need no broker, or several clusters in containers."""
 
@@ -47,10 +48,17 @@ REPEATED: Final[Sequence[str]] = (
     "TestConsumerKeyShared",
     "TestConsumerKeySharedWithDelayedMessages",
     "TestConsumerKeySharedWithOrderingKey",
-    # half a second after a message it expects that a delay of one second is not over
-    "TestBatchDelayMessage",
 )
 """Tests that may fail although the broker is right: they have several attempts."""
+
+LONG: Final[Sequence[str]] = (
+    "TestConsumerConnectError",
+    "TestProducerConnectError",
+    "TestReaderConnectError",
+    "TestTxn_ImplCommitOrAbort",
+    "TestTxn_RegisterOpAndEndOp",
+)
+"""Tests that wait for half a minute or more: they begin first."""
 
 ALONE: Final[Sequence[str]] = ("TestSendContextExpired", "TestSendTimeout")
 """Tests that set policies for all topics: no other one runs beside them."""

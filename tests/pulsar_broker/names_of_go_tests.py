@@ -275,5 +275,17 @@ NAMES: Final = (
     "TestTableViewSchemas",
     "TestPublishNilValue",
     "TestForEachAndListenJSONSchema",
+    # transaction_test.go
+    "TestTxn_TCClient",
+    "TestTxn_ImplCommitOrAbort",
+    "TestTxn_RegisterOpAndEndOp",
+    "TestTxn_RegisterTopic",
+    "TestTxn_NoTransactionCoordinator",
+    "TestTxn_ConsumeAndProduce",
+    "TestTxn_AckAndSend",
+    "TestTxn_TransactionAbort",
+    "TestTxn_AckChunkMessage",
+    "TestTxn_ConnReconnect",
+    "TestTxn_txnStateErrorMessage",
 )
 """By file, in the order of the sources."""

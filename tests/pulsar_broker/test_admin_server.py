@@ -248,14 +248,33 @@ async def test_what_is_done_to_a_subscription() -> None:
         assert pulsar.history.of("Send") != []
 
 
-async def get(url: str, path: str) -> tuple[dict[str, str], bytes]:
+async def test_open_transactions() -> None:
+    async with embedded() as (pulsar, _, _client):
+        coordinator = runtime_of(pulsar).coordinators.coordinator(0)
+        coordinator.start()
+        _, number = coordinator.begin(60_000)
+        meta = coordinator.find(number)
+        meta.topics["t"] = None
+        meta.subscriptions["u", "s"] = None
+        path = "/admin/v3/transactions"
+        _, body = await get(pulsar.admin_url, f"{path}/transactionMetadata/0/{number}")
+        shown = json.loads(body)
+        assert (shown["status"], shown["timeoutAt"], shown["txnId"]) == ("OPEN", 60_000, f"(0,{number})")
+        assert (shown["producedPartitions"], shown["ackedPartitions"]) == ({"t": {}}, {"u": {"s": {}}})
+        _, body = await get(pulsar.admin_url, f"{path}/coordinators")
+        assert json.loads(body) == [{"id": 0}]
+        for wrong in ("transactionMetadata/0/77", "transactionMetadata/5/0", "x"):
+            await get(pulsar.admin_url, f"{path}/{wrong}", 412 if wrong == "x" else 404)
+
+
+async def get(url: str, path: str, status: int = 200) -> tuple[dict[str, str], bytes]:
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
     writer.close()
     await writer.wait_closed()
-    assert head.startswith(b"HTTP/1.1 200"), head
+    assert head.startswith(b"HTTP/1.1 %d" % status), head
     return dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:]), body
 
 

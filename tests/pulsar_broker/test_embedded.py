@@ -11,6 +11,7 @@ import pytest
 
 from asyncgroup.errors import RequestTimedOut
 from asyncgroup.pulsar.client import PulsarClient
+from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.errors import PulsarServerError
@@ -121,6 +122,15 @@ async def test_a_broker_that_does_not_own_a_topic_refuses_it() -> None:
         pulsar.unload("t")
         await producer.send(b"2")
     assert len(pulsar.history.of("LookupTopic")) >= 2
+
+
+async def test_a_listener_that_brokers_do_not_have() -> None:
+    async with EmbeddedPulsar(hosts=HOSTS[:1], port=6650, topics="t") as pulsar:
+        config = PulsarConfig(listener_name="outside", operation_timeout=5.0)
+        async with PulsarClient(pulsar.service_url, config) as client:
+            with pytest.raises((PulsarServerError, RequestTimedOut), match="do not have outside listener"):
+                async with client.producer("t"):
+                    pass
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------

@@ -698,12 +698,15 @@ class CommandNewTxn(Command):
 
 @dataclass(slots=True, kw_only=True)
 class CommandNewTxnResponse(Command):
-    """The answer to CommandNewTxn: the id of the transaction, whose most significant bits are the coordinator's."""
+    """The answer to CommandNewTxn: the id of the transaction, whose most significant bits are the coordinator's.
+
+    Go's client ends its process if one of them is absent, also for 0.
+    """
 
     TYPE: ClassVar = 51
     request_id: Annotated[int, Field(1, UINT64)]
-    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
-    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    txnid_least_bits: Annotated[int | None, Field(2, UINT64)] = None
+    txnid_most_bits: Annotated[int | None, Field(3, UINT64)] = None
     error: Annotated[int | None, Field(4, INT32)] = None
     message: Annotated[str | None, Field(5, STRING)] = None
 

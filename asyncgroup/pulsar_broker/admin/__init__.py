@@ -2,5 +2,5 @@
 
 - `server`: AdminServer, and which part has a request. `http`: the requests themselves.
 - `topics`: topics, partitions and subscriptions; `messages`: single messages. `namespaces`: namespaces, with their `policies`.
-- `schemas`: the schemas of topics. `stats`: statistics.
+- `schemas`: the schemas of topics. `stats`: statistics. `transactions`: open transactions.
 """

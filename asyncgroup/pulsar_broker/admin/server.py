@@ -4,6 +4,7 @@
     persistent/T/N/X/…  non-persistent/T/N/X/…                           see `topics`
     schemas/T/N/X/…                                                      see `schemas`
     /lookup/v2/topic/persistent/T/N/X                                    the address of a topic's broker
+    /admin/v3/transactions/…                                             see `transactions`
 
 A policy that the brokers do not act on is refused with 412, unless it does no harm to ignore it (see `namespaces`).
 """
@@ -18,6 +19,8 @@ from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest, HttpSe
 from asyncgroup.pulsar_broker.admin.namespaces import NamespaceRequests
 from asyncgroup.pulsar_broker.admin.schemas import SchemaRequests
 from asyncgroup.pulsar_broker.admin.topics import AdministeredTopics, TopicRequests
+from asyncgroup.pulsar_broker.admin.transactions import TransactionStatistics
+from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["AdminServer", "Administered"]
 
@@ -40,6 +43,11 @@ class TopicOwner(Protocol):
 class Administered(AdministeredTopics, Protocol):
     """What the API shows and changes."""
 
+    @property
+    def coordinators(self) -> TransactionCoordinators:
+        """The coordinators of transactions."""
+        ...
+
     def owner_of(self, name: TopicName) -> TopicOwner:
         """Return the broker that owns a topic."""
         ...
@@ -54,6 +62,7 @@ class AdminServer:
         self._namespaces = NamespaceRequests(pulsar)
         self._topics = TopicRequests(pulsar)
         self._schemas = SchemaRequests(pulsar.namespaces)
+        self._transactions = TransactionStatistics(pulsar.coordinators)
 
     def __repr__(self) -> str:
         return f"<AdminServer {self.url}>"
@@ -83,6 +92,8 @@ class AdminServer:
                 return self._topics.handle(request, domain, rest)
             case ["admin", "v2", "schemas", tenant, namespace, local, *rest]:
                 return self._schemas.handle(request, TopicName("persistent", tenant, namespace, local), rest)
+            case ["admin", "v3", "transactions", *rest]:
+                return self._transactions.handle(request, rest)
             case ["lookup", "v2", "topic", domain, tenant, namespace, local]:
                 return self._lookup(TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}"))
         raise HttpRefusal(HTTPStatus.NOT_FOUND, f"{request.method} {'/'.join(request.parts)} is not served")
