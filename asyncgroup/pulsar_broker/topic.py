@@ -53,14 +53,22 @@ class BrokerTopic:
 
     @property
     def last_id(self) -> MessageIdData:
-        """The id of the last message that consumers may get; -1:-1 for none (`PersistentTopic.getLastDispatchablePosition`)."""
-        last = self.log.read_end - 1
+        """The id of the last message that consumers may get; -1:-1 for none (`PersistentTopic.getLastDispatchablePosition`).
+
+        Of a topic that is compacted to its end it is the last one that compaction has kept.
+        """
+        last, compacted = self.log.read_end - 1, self.log.compacted
         while last in self.log.hidden:
             last -= 1
-        if last < self.log.first:
+        entry: StoredEntry | None = None
+        if compacted is not None and last < compacted.end:
+            entry = compacted.entries[-1] if compacted.entries else None
+        elif last >= self.log.first:
+            entry = self.log[last]
+        if entry is None:
             return MessageId(-1, -1, self.name.partition).data()
-        entry = self.log[last]
-        index = entry.count - 1 if entry.is_batch else -1
+        kept = entry.metadata.compacted_batch_indexes
+        index = (kept[-1] if kept else entry.count - 1) if entry.is_batch else -1
         return MessageId(*entry.position, self.name.partition, index).data()
 
     @property
