@@ -193,6 +193,7 @@ class PatternTopics:
             self._listed.discard(str(name))
             self._wanted.discard(name)
             self._hash = None  # the next list is a complete one
+            _log.info("%s: it was deleted, and is consumed no longer", name)
         else:
             self.errors[str(name)] = error
             _log.warning("%s: it is not consumed, and tried again: %s", name, error)

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from asyncgroup import WorkQueue
 from asyncgroup.pulsar import PulsarClient, PulsarConsumerConfig, PulsarServerError
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
@@ -169,3 +170,27 @@ async def test_a_consumer_of_a_pattern(apache_pulsar: RunningPulsar) -> None:
         assert consumer.topics == [f"persistent://{NAMESPACE}/{start}-b"]
         assert not consumer.errors()
         assert f"persistent://{NAMESPACE}/{start}-a" not in await client.topics()
+
+
+async def test_a_work_queue_of_a_pattern(apache_pulsar: RunningPulsar) -> None:
+    start = f"q{uuid4().hex[:6]}"
+    queue = WorkQueue(apache_pulsar.service_url, "s", re.compile(f"{start}-.*"), mode="key_shared")
+    async with asyncio.timeout(LIMIT), PulsarClient(apache_pulsar.service_url) as client, queue:
+        assert queue.health().ready
+        for number in range(2):
+            await apache_pulsar.admin.create_partitioned_topic(f"{start}-{number}", number + 1)
+            async with client.producer(f"{start}-{number}") as producer:
+                await asyncio.gather(*(producer.send(b"%d" % each, key=f"k{each}") for each in range(10)))
+        found = set()
+        while len(found) < 20:
+            delivery = await queue.receive()
+            found.add((delivery.record.topic, delivery.value))
+            await delivery.ack()
+        await apache_pulsar.admin.delete_topic(f"{start}-1")
+        while any(each.tp.topic.endswith("-1") for each in queue.statistics().partitions):
+            await asyncio.sleep(0.1)
+        async with client.producer(f"{start}-0") as producer:
+            await producer.send(b"last")
+        assert (await queue.receive()).value == b"last"
+        assert not queue.health().problems
+        assert not any(f"{start}-1" in topic for topic in await client.topics())
