@@ -20,6 +20,7 @@ from asyncgroup.pulsar_broker.runtime import PulsarRuntime
 from asyncgroup.pulsar_broker.stored_messages import StoredMessage, stored_messages
 from asyncgroup.pulsar_broker.topic import BrokerTopic
 from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory
+from asyncgroup.pulsar_broker.transaction_coordinators import COORDINATOR_TOPIC
 from asyncgroup.pulsar_broker.views import (
     BrokerView,
     PulsarTopicView,
@@ -192,7 +193,8 @@ class EmbeddedPulsar:
         """Move a topic, with its partitions, to the broker `to`, or have it loaded again by the same one."""
         if to is not None:
             self._node(to)
-        self._parts(topic)
+        if TopicName.parse(topic) != COORDINATOR_TOPIC:  # which has no messages
+            self._parts(topic)
         self._runtime.unload(topic, to)
 
     @property

@@ -126,7 +126,7 @@ async def test_acknowledgements_of_an_open_transaction_outlive_a_load() -> None:
 
 async def test_a_coordinator_moves_when_its_broker_stops_and_aborts_what_has_timed_out() -> None:
     async with embedded(2) as (pulsar, client):
-        runtime_of(pulsar).unload(str(COORDINATORS), to=2)
+        pulsar.unload(str(COORDINATORS), to=2)
         runtime_of(pulsar).unload("t", to=1)
         producer = await client.produce_to("t")
         consumer = await client.subscribe("t", "s", SubType.SHARED)

@@ -14,7 +14,7 @@ from tests.pulsar_broker.wire_client import WireClient
 
 __all__ = ["STORIES", "Story"]
 
-EXCLUSIVE, SHARED, KEY_SHARED = SubType.EXCLUSIVE, SubType.SHARED, SubType.KEY_SHARED
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubType
 
 
 class Story(NamedTuple):
@@ -424,3 +424,171 @@ async def late_messages(client: WireClient, topic: str) -> list[Any]:
     seen: list[Any] = [await producer.send(b"late", transaction=transaction), await consumer.received()]
     await producer.send(b"b")
     return [*seen, await consumer.received(1)]
+
+
+# --- rules in combination ---------------------------------------------------------------------------------------------
+
+
+@story([["0:a", "1:b", "2:c"], "ok", "TransactionConflict", "ok", ["2:c+1"], [], ["0:a+1", "1:b+1"]])
+async def several_in_one_ack(client: WireClient, topic: str) -> list[Any]:
+    """An acknowledgement of several messages is refused as a whole."""
+    await filled(client, topic, b"a", b"b", b"c")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    seen: list[Any] = [await consumer.received(3)]
+    first, second = await acking(client, topic), await acking(client, topic)
+    seen += [await consumer.ack(0, transaction=first), await consumer.ack(0, 1, transaction=second)]
+    seen += [await consumer.ack(1, transaction=first)]
+    consumer.redeliver(2)
+    seen += [await consumer.received(1)]
+    consumer.redeliver(1)
+    seen += [await consumer.received()]
+    await client.abort(first)
+    return [*seen, sorted(await consumer.received(2))]
+
+
+@story(["ok", "TransactionConflict", "ok", "ok", "ok", ["0:b,c"]])
+async def whole_batches(client: WireClient, topic: str) -> list[Any]:
+    """A batch of which messages are acknowledged can be acknowledged as a whole in an Exclusive subscription only."""
+    await filled(client, topic, (b"a", b"b", b"c"))
+    shared = await client.subscribe(topic, "s", SHARED)
+    await shared.received(1)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await shared.ack(0, index=0, size=3)]
+    seen += [await shared.ack(0, size=3, transaction=transaction)]
+    exclusive = await client.subscribe(topic, "e", EXCLUSIVE)
+    await exclusive.received(1)
+    transaction = await acking(client, topic, "e")
+    seen += [await exclusive.ack(0, index=0, size=3)]
+    seen += [await exclusive.ack(0, size=3, transaction=transaction), await client.abort(transaction)]
+    return [*seen, await exclusive.received(1)]
+
+
+@story(["ok", "ok", "ok", "ok", ["0:c+1"], ["0:c", "1:d"]])
+async def ordinary_acks(client: WireClient, topic: str) -> list[Any]:
+    """What is acknowledged without a transaction stays so when a transaction that has acknowledged it aborts."""
+    await filled(client, topic, (b"a", b"b", b"c"), b"d")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    await consumer.received(2)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await consumer.ack(0, index=0, size=3, transaction=transaction)]
+    seen += [await consumer.ack(0, index=0, size=3), await consumer.ack(0, index=1, size=3)]
+    seen += [await client.abort(transaction), await consumer.received(1)]
+    await consumer.close()
+    again = await client.subscribe(topic, "s", SHARED)
+    return [*seen, await again.received(2)]
+
+
+@story(["ok", "ok", "ok", ["2:c"]])
+async def both_kinds_of_acks(client: WireClient, topic: str) -> list[Any]:
+    """A transaction acknowledges one by one and cumulatively."""
+    await filled(client, topic, b"a", b"b", b"c", b"d")
+    consumer = await client.subscribe(topic, "s", EXCLUSIVE)
+    await consumer.received(4)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await consumer.ack(3, transaction=transaction)]
+    seen += [await consumer.ack(1, transaction=transaction, cumulative=True)]
+    seen += [await client.commit(transaction)]
+    await consumer.close()
+    again = await client.subscribe(topic, "s", EXCLUSIVE)
+    return [*seen, await again.received(1)]
+
+
+@story([["1:b"], "ok", [], ["1:b"]])
+async def seeks(client: WireClient, topic: str) -> list[Any]:
+    """After a seek to the beginning a message that an open transaction has acknowledged is not delivered."""
+    await filled(client, topic, b"a", b"b")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    await consumer.received(2)
+    transaction = await acking(client, topic)
+    await consumer.ack(0, transaction=transaction)
+    await consumer.seek_to_earliest()
+    consumer = await client.subscribe(topic, "s", SHARED)
+    seen: list[Any] = [await consumer.received(1), await client.commit(transaction)]
+    seen += [await consumer.received()]
+    await consumer.close()
+    again = await client.subscribe(topic, "s", SHARED)
+    return [*seen, await again.received(1)]
+
+
+@story([["0:a", "2:c"], ["0:a", "2:c"]])
+async def seeks_over_aborted_messages(client: WireClient, topic: str) -> list[Any]:
+    """Aborted messages and markers are left out again after a seek."""
+    producer = await client.produce_to(topic)
+    consumer = await client.subscribe(topic, "s", SHARED)
+    first, second = await client.begin(topic), await client.begin(topic)
+    await producer.send(b"a", transaction=first)
+    await producer.send(b"b", transaction=second)
+    await producer.send(b"c", transaction=first)
+    await client.commit(first)
+    await client.abort(second)
+    seen: list[Any] = [await consumer.received(2)]
+    await consumer.seek_to_earliest()
+    again = await client.subscribe(topic, "s", SHARED)
+    return [*seen, await again.received(2)]
+
+
+@story(["ok", ["2:c"], "ok", ["0:a", "1:b", "2:c"]])
+async def the_next_active_consumer(client: WireClient, topic: str) -> list[Any]:
+    """The next consumer of a Failover subscription gets what no open transaction has acknowledged."""
+    await filled(client, topic, b"a", b"b", b"c")
+    first = await client.subscribe(topic, "s", FAILOVER)
+    await first.received(3)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await first.ack(0, 1, transaction=transaction)]
+    await first.close()
+    second = await client.subscribe(topic, "s", FAILOVER)
+    seen += [await second.received(1), await client.abort(transaction)]
+    return [*seen, await second.received(3)]
+
+
+@story(["ok", ["2:c+1"], "ok", ["0:a+1", "1:b+1"]])
+async def key_shared(client: WireClient, topic: str) -> list[Any]:
+    """In a Key_Shared subscription it is as in a Shared one."""
+    await filled(client, topic, b"a", b"b", b"c")
+    consumer = await client.subscribe(topic, "s", KEY_SHARED)
+    await consumer.received(3)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await consumer.ack(0, 1, transaction=transaction)]
+    consumer.redeliver(0, 1, 2)
+    seen += [await consumer.received(1), await client.abort(transaction)]
+    return [*seen, sorted(await consumer.received(2))]
+
+
+@story(["ok", "ok", ["1:c+1", "2:d+1"], "ok", ["0:a+1", "1:b,c+2"]])
+async def redelivery_of_everything(client: WireClient, topic: str) -> list[Any]:
+    """A consumer that asks for everything gets what no open transaction has acknowledged."""
+    await filled(client, topic, b"a", (b"b", b"c"), b"d")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    await consumer.received(3)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await consumer.ack(0, transaction=transaction)]
+    seen += [await consumer.ack(1, index=0, size=2, transaction=transaction)]
+    consumer.redeliver()
+    seen += [sorted(await consumer.received(2)), await client.abort(transaction)]
+    return [*seen, sorted(await consumer.received(2))]
+
+
+@story(["none", "ok", [], ["2:b"], "2"])
+async def the_latest_position(client: WireClient, topic: str) -> list[Any]:
+    """A subscription that begins at the latest message begins after those of open transactions."""
+    producer = await client.produce_to(topic)
+    transaction = await client.begin(topic)
+    await producer.send(b"a", transaction=transaction)
+    consumer = await client.subscribe(topic, "s", EXCLUSIVE, is_early=False)
+    seen: list[Any] = [await consumer.last_id(), await client.commit(transaction), await consumer.received()]
+    await producer.send(b"b")
+    return [*seen, await consumer.received(1), await consumer.last_id()]
+
+
+@story(["ok", "ok", ["0:a"]])
+async def a_subscription_that_is_deleted(client: WireClient, topic: str) -> list[Any]:
+    """A transaction commits though a subscription of it is gone."""
+    await filled(client, topic, b"a")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    await consumer.received(1)
+    transaction = await acking(client, topic)
+    seen: list[Any] = [await consumer.ack(0, transaction=transaction)]
+    await consumer.unsubscribe()
+    seen += [await client.commit(transaction)]
+    again = await client.subscribe(topic, "s", SHARED)
+    return [*seen, await again.received(1)]

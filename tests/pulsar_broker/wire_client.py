@@ -132,8 +132,10 @@ class WireClient:
         assert isinstance(answer, c.CommandProducerSuccess), answer
         return WireProducer(self, number, answer.producer_name)
 
-    async def subscribe(self, topic: str, name: str, kind: SubType, permits: int = 1000) -> WireConsumer:
-        """Subscribe from the beginning of the topic."""
+    async def subscribe(
+        self, topic: str, name: str, kind: SubType, permits: int = 1000, *, is_early: bool = True
+    ) -> WireConsumer:
+        """Subscribe from the beginning of the topic, or from its end."""
         full = TopicName.parse(topic)
         await self.lookup(full)
         number = next(self._ids)
@@ -143,7 +145,7 @@ class WireClient:
             subscription=name,
             sub_type=kind,
             consumer_id=number,
-            initial_position=1,
+            initial_position=int(is_early),
         )
         assert isinstance(answer, c.CommandSuccess), answer
         consumer = WireConsumer(self, number)
@@ -323,6 +325,14 @@ class WireConsumer:
         if found.entry_id >= 1 << 63:
             return "none"
         return f"{found.entry_id}" if found.batch_index < 0 else f"{found.entry_id}/{found.batch_index}"
+
+    async def seek_to_earliest(self) -> None:
+        """Move the subscription; its consumers are closed."""
+        earliest = c.MessageIdData(ledger_id=(1 << 64) - 1, entry_id=(1 << 64) - 1)
+        await self.client.request(c.CommandSeek, consumer_id=self.id, message_id=earliest)
+
+    async def unsubscribe(self) -> None:
+        await self.client.request(c.CommandUnsubscribe, consumer_id=self.id)
 
     async def close(self) -> None:
         await self.client.request(c.CommandCloseConsumer, consumer_id=self.id)
