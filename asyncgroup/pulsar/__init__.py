@@ -14,8 +14,9 @@ A work queue on a subscription is `WorkQueue("pulsar://localhost:6650", "billing
 - `client`: PulsarClient, with its `core`, `config` (`client_properties` and `java_properties` read the names of Java), `service_url` and `authentication`.
 - `errors`: the codes of a broker.
 - `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker, and its `attach_history`.
-- `producer/`: batches, pending messages, receipts.
+- `producer/`: batches, pending messages, receipts, each for its `send_receiver`.
 - `consumer/`: consumers of a partition and of a topic.
+- `transactions/`: messages and acknowledgements that become visible together. `consume_transform_produce`: from topic to topic.
 - `wire/`: the bytes.
 """
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from asyncgroup.pulsar.authentication import BasicAuthentication, TlsAuthentication, TokenAuthentication
     from asyncgroup.pulsar.client import PulsarClient
     from asyncgroup.pulsar.config import PulsarConfig
+    from asyncgroup.pulsar.consume_transform_produce import (
+        PulsarConsumeTransformProduce,
+        PulsarTransactionOutput,
+    )
     from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
     from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
     from asyncgroup.pulsar.consumer.reader import PulsarReader
@@ -38,6 +43,16 @@ if TYPE_CHECKING:
     from asyncgroup.pulsar.producer.config import PulsarProducerConfig
     from asyncgroup.pulsar.producer.interceptors import PulsarInterceptor, PulsarProducerRecord
     from asyncgroup.pulsar.producer.producer import PulsarProducer
+    from asyncgroup.pulsar.transactions.errors import (
+        PulsarTransactionAborted,
+        PulsarTransactionConflict,
+        PulsarTransactionError,
+        PulsarTransactionOutcomeUnknown,
+        PulsarTransactionTimedOut,
+        TransactionsNotEnabled,
+    )
+    from asyncgroup.pulsar.transactions.transaction import PulsarTransaction, PulsarTransactionState
+    from asyncgroup.pulsar.transactions.txn_id import TxnId
     from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 
 __all__ = [
@@ -47,6 +62,7 @@ __all__ = [
     "MessageId",
     "PulsarClient",
     "PulsarConfig",
+    "PulsarConsumeTransformProduce",
     "PulsarConsumerConfig",
     "PulsarInterceptor",
     "PulsarMessage",
@@ -57,15 +73,26 @@ __all__ = [
     "PulsarServerError",
     "PulsarTableView",
     "PulsarTopicConsumer",
+    "PulsarTransaction",
+    "PulsarTransactionAborted",
+    "PulsarTransactionConflict",
+    "PulsarTransactionError",
+    "PulsarTransactionOutcomeUnknown",
+    "PulsarTransactionOutput",
+    "PulsarTransactionState",
+    "PulsarTransactionTimedOut",
     "SubscriptionType",
     "TlsAuthentication",
     "TokenAuthentication",
+    "TransactionsNotEnabled",
+    "TxnId",
 ]
 
 _NAMES = {
     "authentication": ["BasicAuthentication", "TlsAuthentication", "TokenAuthentication"],
     "client": ["PulsarClient"],
     "config": ["PulsarConfig"],
+    "consume_transform_produce": ["PulsarConsumeTransformProduce", "PulsarTransactionOutput"],
     "consumer.config": ["PulsarConsumerConfig", "SubscriptionType"],
     "consumer.pulsar_message": ["PulsarMessage"],
     "consumer.reader": ["PulsarReader"],
@@ -75,6 +102,16 @@ _NAMES = {
     "producer.config": ["PulsarProducerConfig"],
     "producer.interceptors": ["PulsarInterceptor", "PulsarProducerRecord"],
     "producer.producer": ["PulsarProducer"],
+    "transactions.errors": [
+        "PulsarTransactionAborted",
+        "PulsarTransactionConflict",
+        "PulsarTransactionError",
+        "PulsarTransactionOutcomeUnknown",
+        "PulsarTransactionTimedOut",
+        "TransactionsNotEnabled",
+    ],
+    "transactions.transaction": ["PulsarTransaction", "PulsarTransactionState"],
+    "transactions.txn_id": ["TxnId"],
     "wire.message_id": ["EARLIEST", "LATEST", "MessageId"],
 }
 """The public names of each module."""

@@ -10,9 +10,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
+from asyncgroup.checks import DURATION, timedelta_hint
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.named_arguments import NO_ARGUMENT, NamedArguments
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
@@ -25,6 +27,8 @@ from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.interceptors import PulsarInterceptor
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.service_url import ServiceUrl
+from asyncgroup.pulsar.transactions.coordinators import PulsarCoordinators
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
@@ -60,6 +64,7 @@ class PulsarClient(NamedArguments):
         self.hooks = hooks if isinstance(hooks, Hooks) else Hooks(hooks)
         """The hooks of all that uses this client."""
         self._core: ClientCore | None = None
+        self._coordinators: PulsarCoordinators | None = None  # with the first transaction
         self._is_closed = False
 
     @classmethod
@@ -191,9 +196,32 @@ class PulsarClient(NamedArguments):
         settings = PulsarConsumerConfig.of(config)
         return PulsarTableView(lambda: self._inner, topic, bytes if decode is None else decode, settings)
 
+    def transaction(self, timeout: float = 60.0) -> PulsarTransaction:
+        """Return a transaction, an async context manager: it is committed at the end of the block, and aborted after an exception.
+
+            async with client.transaction() as txn:
+                await producer.send(b"one dozen", transaction=txn)
+                consumer.ack(message, transaction=txn)
+
+        Its coordinator aborts it `timeout` seconds after its begin. Raises ConfigError.
+        """
+        if not DURATION[0](timeout):
+            raise ConfigError("timeout", timeout, DURATION[1] + timedelta_hint(timeout, DURATION[1]))
+        return PulsarTransaction(self._find_coordinators, timeout)
+
+    def _find_coordinators(self) -> PulsarCoordinators:
+        core = self._inner
+        if self._coordinators is None:
+            self._coordinators = PulsarCoordinators(core)
+        return self._coordinators
+
     async def aclose(self) -> None:
-        """Close all connections. Safe to call twice; runs to its end even if the caller is cancelled."""
+        """Abort open transactions, and close all connections. Safe to call twice; runs to its end even if the caller is cancelled."""
         self._is_closed = True
+        if self._coordinators is not None:
+            await wait_shielded(
+                start_task(self._coordinators.aclose(), name="close transaction coordinators")
+            )
         if self._core is not None:
             await self._core.aclose()
 
@@ -203,6 +231,7 @@ _TABLE: Final = "async with client.table_view(topic) as view"
 _PRODUCER: Final = "async with client.producer(topic, config) as producer"
 _CONSUMER: Final = "async with client.subscribe(topic, subscription, type=…, config=…) as consumer"
 _PARTITIONS: Final = "await client.partitions(topic), their number"
+_TRANSACTION: Final = "async with client.transaction(timeout=60) as txn"
 _CLOSE: Final = "await client.aclose(), or the end of `async with`"
 
 add_foreign_names(
@@ -215,6 +244,8 @@ add_foreign_names(
         "new_reader": _READER,
         "create_table_view": _TABLE,
         "new_table_view": _TABLE,
+        "new_transaction": _TRANSACTION,
+        "begin_transaction": _TRANSACTION,
         "get_topic_partitions": _PARTITIONS,
         "get_partitions_for_topic": _PARTITIONS,
         "close": _CLOSE,

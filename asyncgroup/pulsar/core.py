@@ -90,10 +90,10 @@ class ClientCore:
         attached: Attached,
         on_retry: Callable[[Exception], object] = lambda _: None,
         *,
-        role: AttachRole = "consumer",
+        role: AttachRole | None = "consumer",
         subscription: str | None = None,
     ) -> Reconnector:
-        """Return what keeps a producer or consumer at the broker of its topic."""
+        """Return what keeps a producer or consumer at the broker of its topic; hooks get no events of a role of None."""
         slot = self.pool.new_slot()
         lookup = self.lookup
 
@@ -116,7 +116,7 @@ class ClientCore:
                 name,
                 TopicPartition(str(topic.whole), topic.partition),
                 subscription,
-                attach_reports(self.hooks, role, topic),
+                None if role is None else attach_reports(self.hooks, role, topic),
             ),
         )
         made.to_cluster = to_cluster

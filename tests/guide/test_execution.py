@@ -120,6 +120,8 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("pulsar", 'type="failover"'): f"{PULSAR}::test_messages_are_produced_and_consumed",
     ("pulsar", "client.reader("): f"{PULSAR}::test_the_reader",
     ("pulsar", "client.table_view("): f"{PULSAR}::test_the_table_view",
+    ("pulsar", "def shout(batch"): f"{PULSAR}::test_from_topic_to_topic",
+    ("pulsar", "client.transaction(timeout=30)"): f"{PULSAR}::test_transactions",
     ("pulsar", "concurrency=200"): f"{PULSAR}::test_the_queue",
     ("pulsar", "PulsarSource(client"): f"{PULSAR}::test_a_source_with_arguments",
     ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",

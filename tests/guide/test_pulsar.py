@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import re
@@ -99,6 +100,30 @@ async def test_the_reader(apache_pulsar: RunningPulsar) -> None:
     names = defined("client.reader(", apache_pulsar, topic, print=lambda *line: lines.append(line))
     await names["main"]()
     assert lines == [(ids[0], b"a"), (ids[1], b"b")]
+
+
+async def shouts(text: str, apache_pulsar: RunningPulsar) -> None:
+    """Check that a snippet writes the messages of a topic in capitals to another one."""
+    topic = new_topic()
+    names = defined(text, apache_pulsar, topic)
+    async with PulsarClient(apache_pulsar.service_url) as client, client.subscribe("copies", topic) as reader:
+        async with running(names["main"]()), producing(apache_pulsar, topic) as producer, asyncio.timeout(60):
+            while not reader.queued:  # the snippet's subscription begins with what is sent after it
+                await producer.send(topic.encode())
+                await asyncio.sleep(0.2)
+            assert (await reader.receive()).value == topic.upper().encode()
+
+
+@pytest.mark.real
+@pytest.mark.full
+async def test_transactions(apache_pulsar: RunningPulsar) -> None:
+    await shouts("client.transaction(timeout=30)", apache_pulsar)
+
+
+@pytest.mark.real
+@pytest.mark.full
+async def test_from_topic_to_topic(apache_pulsar: RunningPulsar) -> None:
+    await shouts("def shout(batch", apache_pulsar)
 
 
 @pytest.mark.real

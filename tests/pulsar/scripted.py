@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
+from asyncgroup.pulsar.connection.requests import ANSWERS
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.frames import decode_frame, encode_frame, encode_send, payload_bounds
 from asyncgroup.pulsar.wire.metadata import MessageMetadata, SingleMessageMetadata
@@ -140,6 +141,13 @@ def _refusal(command: Any, code: int, text: str) -> c.Command:
             )
         case c.CommandConnect():
             return c.CommandError(request_id=c.NO_REQUEST, error=code, message=text)
+        case (
+            c.CommandNewTxn()
+            | c.CommandAddPartitionToTxn()
+            | c.CommandAddSubscriptionToTxn()
+            | c.CommandEndTxn()
+        ):
+            return ANSWERS[type(command)](request_id=command.request_id, error=code, message=text)
     return c.CommandError(request_id=command.request_id, error=code, message=text)
 
 
@@ -480,6 +488,26 @@ class ScriptedPulsarBroker:
                 c.CommandAckResponse(consumer_id=call.command.consumer_id, request_id=call.command.request_id)
             )
 
+    def answer_TcClientConnectRequest(self, call: Call) -> None:
+        call.answer(c.CommandTcClientConnectResponse(request_id=call.request_id))
+
+    def answer_NewTxn(self, call: Call) -> None:
+        answer = c.CommandNewTxnResponse(
+            request_id=call.request_id,
+            txnid_most_bits=call.command.tc_id,
+            txnid_least_bits=self.pulsar.next_transaction(),
+        )
+        call.answer(answer)
+
+    def answer_AddPartitionToTxn(self, call: Call) -> None:
+        call.answer(c.CommandAddPartitionToTxnResponse(request_id=call.request_id))
+
+    def answer_AddSubscriptionToTxn(self, call: Call) -> None:
+        call.answer(c.CommandAddSubscriptionToTxnResponse(request_id=call.request_id))
+
+    def answer_EndTxn(self, call: Call) -> None:
+        call.answer(c.CommandEndTxnResponse(request_id=call.request_id))
+
     def answer_Seek(self, call: Call) -> None:
         """Accept it; Pulsar then also closes the consumer, which a test may do by `close_attached`."""
         call.succeed()
@@ -505,6 +533,7 @@ class ScriptedPulsar:
         """What GET_TOPICS_OF_NAMESPACE and a watch answer."""
         self.stored: defaultdict[str, list[StoredEntry]] = defaultdict(list)
         self._producers = 0
+        self._transactions = -1
 
     async def __aenter__(self) -> Self:
         for broker in self.brokers.values():
@@ -595,6 +624,11 @@ class ScriptedPulsar:
         )
         stored.append(entry)
         return entry
+
+    def next_transaction(self) -> int:
+        """Return the number of a new transaction."""
+        self._transactions += 1
+        return self._transactions
 
     def next_producer(self) -> int:
         """Return a number for a producer without a name."""

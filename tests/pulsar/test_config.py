@@ -344,7 +344,6 @@ def test_authentication_by_tls(tmp_path: Path) -> None:
         ({"useKeyStoreTls": True}, "Python cannot read Java key stores"),
         ({"tlsTrustStorePassword": "hunter2"}, r"tlsTrustStorePassword='\[hidden\]'.*key stores"),
         ({"socks5ProxyPassword": "hunter2"}, r"socks5ProxyPassword='\[hidden\]'.*pass connector"),
-        ({"enableTransaction": "true"}, "this client has no transactions"),
         ({"tlsHostnameVerificationEnable": "maybe"}, "true or false"),
         ({7: "x"}, "names that are strings"),
         ("operationTimeoutMs=1", "a mapping of Pulsar's names to values"),
@@ -356,7 +355,9 @@ def test_properties_that_are_refused(properties: Any, text: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["numIoThreads", "useTls", "statsIntervalSeconds", "webServiceUrl"])
+@pytest.mark.parametrize(
+    "name", ["numIoThreads", "useTls", "statsIntervalSeconds", "webServiceUrl", "enableTransaction"]
+)
 def test_names_without_effect_are_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert PulsarConfig.from_properties({name: "1"}).config == PulsarConfig()

@@ -265,6 +265,10 @@ class PulsarConnection:
         """Register a watcher, before it sends its request."""
         self._add(self._registered.watchers, watcher_id, listener)
 
+    def add_coordinator(self, coordinator_id: int, listener: ConnectionListener) -> None:
+        """Register a transaction coordinator, before the request that connects to it."""
+        self._add(self._registered.coordinators, coordinator_id, listener)
+
     def _add(self, registered: dict[int, L], number: int, listener: L) -> None:
         self._check_open()
         registered[number] = listener
@@ -280,6 +284,10 @@ class PulsarConnection:
     def remove_watcher(self, watcher_id: int) -> None:
         """Forget a watcher."""
         self._remove(self._registered.watchers, watcher_id)
+
+    def remove_coordinator(self, coordinator_id: int) -> None:
+        """Forget a transaction coordinator."""
+        self._remove(self._registered.coordinators, coordinator_id)
 
     def _remove(self, registered: dict[int, Any], number: int) -> None:
         self._touch()

@@ -1,4 +1,4 @@
-"""RegisteredListeners: the producers, consumers and watchers of a connection, and what the broker pushes to them."""
+"""RegisteredListeners: the producers, consumers, watchers and transaction coordinators of a connection, and what the broker pushes to them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class RegisteredListeners:
         self.producers: dict[int, ProducerListener] = {}
         self.consumers: dict[int, ConsumerListener] = {}
         self.watchers: dict[int, WatcherListener] = {}
+        self.coordinators: dict[int, ConnectionListener] = {}
         self.handlers: dict[int, Callable[[Any], None]] = {
             CommandSendReceipt.TYPE: self._on_receipt,
             CommandSendError.TYPE: self._on_send_error,
@@ -69,7 +70,7 @@ class RegisteredListeners:
         return f"{len(self.producers)} producers, {len(self.consumers)} consumers"
 
     def __bool__(self) -> bool:
-        return bool(self.producers or self.consumers or self.watchers)
+        return bool(self.producers or self.consumers or self.watchers or self.coordinators)
 
     def end(self, error: Exception) -> None:
         """The connection has ended: forget all, and call each once."""
@@ -77,8 +78,9 @@ class RegisteredListeners:
             *self.producers.values(),
             *self.consumers.values(),
             *self.watchers.values(),
+            *self.coordinators.values(),
         ]
-        for each in (self.producers, self.consumers, self.watchers):
+        for each in (self.producers, self.consumers, self.watchers, self.coordinators):
             each.clear()
         for listener in listeners:
             try:

@@ -10,7 +10,7 @@ what methods and settings of other clients are called here.
 - `receiver_queue` has what has arrived; `permits`: how many messages the broker may push.
 - `arrivals`: from an entry to messages, each a `pulsar_message`; `chunk_assembly` puts large values together;
   `rejections`: what becomes of entries without a message.
-- `unacked`, `pending_acks` and `ack_sender`: acknowledgements, from a message to the broker's answer.
+- `unacked`, `pending_acks` and `ack_sender`: acknowledgements, from a message to the broker's answer. `transaction_acks`: those in transactions.
 - `reports`: the events of entries and acknowledgements for hooks.
 - `redelivery`, of single messages (`negative_acks`) or of all (`epochs`).
 """

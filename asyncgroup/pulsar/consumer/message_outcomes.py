@@ -105,7 +105,7 @@ class MessageOutcomes:
 
         An id of a batch's message has no effect if this consumer has not delivered it, or acknowledged it before.
         """
-        if (found := self._current_id(message)) is not None:
+        if (found := self.current_id(message)) is not None:
             if self._nacks:
                 self._nacks.discard(found)
             if (acked := self._unacked.ack(found)) is not None and self._acks.add(acked):
@@ -115,16 +115,33 @@ class MessageOutcomes:
 
     def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledge a message and all before it. Raises UsageError in Shared and Key_Shared subscriptions."""
-        if not self.kind.in_order:
-            raise UsageError(
-                f"{self.name}: in {self.kind.name} subscriptions messages are acknowledged one by one"
-            )
-        if (found := self._current_id(message)) is not None:
+        self.check_cumulative()
+        if (found := self.current_id(message)) is not None:
             self._nacks.discard_up_to(found)
             if self._acks.add(self._unacked.ack_cumulative(found), cumulative=True):
                 self.arm()
             if self._may_be_queued(message):
                 self._drop_queued(lambda queued: queued.message_id <= found)
+
+    def check_cumulative(self) -> None:
+        """Raise UsageError unless messages arrive in order."""
+        if not self.kind.in_order:
+            raise UsageError(
+                f"{self.name}: in {self.kind.name} subscriptions messages are acknowledged one by one"
+            )
+
+    def settle_in_transaction(
+        self, message: PulsarMessage | MessageId, found: MessageId, *, cumulative: bool
+    ) -> None:
+        """A transaction has acknowledged a message with this id: deliver it no more, unless the broker pushes it again."""
+        if cumulative:
+            self._nacks.discard_up_to(found)
+        else:
+            self._nacks.discard(found)
+        if self._may_be_queued(message):
+            self._drop_queued(
+                lambda queued: queued.message_id <= found if cumulative else queued.message_id == found
+            )
 
     def _may_be_queued(self, message: PulsarMessage | MessageId) -> bool:
         """Whether it has come again since it was taken, so that it is acknowledged while it is queued."""
@@ -134,7 +151,7 @@ class MessageOutcomes:
         self._queue.discard(is_acked)
         self._flow()
 
-    def _current_id(self, message: PulsarMessage | MessageId) -> MessageId | None:
+    def current_id(self, message: PulsarMessage | MessageId) -> MessageId | None:
         """Return the id of a message; None for a message of before the last seek. Raises ClosedError."""
         if self.is_closing:
             raise ClosedError(f"{self.name}: it is closed")
@@ -157,7 +174,7 @@ class MessageOutcomes:
         In Shared and Key_Shared subscriptions another consumer may get it. In the others all messages come again that are not
         acknowledged, in order.
         """
-        if (found := self._current_id(message)) is not None:
+        if (found := self.current_id(message)) is not None:
             self._parts.redelivery.add([found], self._nack_delay if delay is None else delay)
             self.arm()
 
@@ -167,7 +184,7 @@ class MessageOutcomes:
         It is not without a connection, and for a message of a batch of which others are not acknowledged: they would come again
         as well. A permit for it is granted as soon as the queue has room, before half of the queue is free.
         """
-        found = self._current_id(message)
+        found = self.current_id(message)
         if found is None or self.connection is None or not self._unacked.is_alone(found):
             return False
         self._parts.redelivery.add([found], 0.0)

@@ -18,6 +18,7 @@ from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
@@ -118,15 +119,30 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
             raise ConfigError("message", message, "one of a topic that was not deleted")
         return found
 
-    def ack(self, message: PulsarMessage | MessageId) -> None:
-        """Acknowledge a message; one of a topic that was deleted since has no effect. Raises ClosedError."""
-        if (consumer := self._find(message)) is not None:
-            consumer.outcomes.ack(message)
+    def ack(
+        self, message: PulsarMessage | MessageId, *, transaction: PulsarTransaction | None = None
+    ) -> None:
+        """Acknowledge a message, perhaps in a transaction; one of a topic that was deleted since has no effect.
 
-    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
-        """Acknowledge a message and all before it in its partition. Raises UsageError, ClosedError."""
-        if (consumer := self._find(message)) is not None:
+        Raises as that of a PulsarTopicConsumer.
+        """
+        if (consumer := self._find(message)) is None:
+            return
+        if transaction is None:
+            consumer.outcomes.ack(message)
+        else:
+            consumer.transactions.ack(transaction, message)
+
+    def ack_cumulative(
+        self, message: PulsarMessage | MessageId, *, transaction: PulsarTransaction | None = None
+    ) -> None:
+        """Acknowledge a message and all before it in its partition, perhaps in a transaction. Raises as `ack`, and UsageError."""
+        if (consumer := self._find(message)) is None:
+            return
+        if transaction is None:
             consumer.outcomes.ack_cumulative(message)
+        else:
+            consumer.transactions.ack(transaction, message, cumulative=True)
 
     def ack_read(self, messages: Iterable[PulsarMessage]) -> None:
         """Acknowledge all up to the last message of each partition, for a subscription that is not durable."""

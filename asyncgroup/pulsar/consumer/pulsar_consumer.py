@@ -37,6 +37,7 @@ from asyncgroup.pulsar.consumer.message_outcomes import MessageOutcomes
 from asyncgroup.pulsar.consumer.permits import PermitLedger
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.registration import Registration
+from asyncgroup.pulsar.consumer.transaction_acks import ConsumerTransactions
 from asyncgroup.pulsar.consumer.unacked import EntryKey
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.commands import (
@@ -113,6 +114,8 @@ class PulsarConsumer:
         )
         self.outcomes = MessageOutcomes(self.name, kind, config, parts, self._flow, listener.on_restart)
         """Acknowledges its messages, or has them delivered again."""
+        self.transactions = ConsumerTransactions(core, self, parts, is_durable=config.durable)
+        """Acknowledges its messages in transactions."""
         self._queue = parts.queue
         self._arrivals = parts.arrivals
         self._on_received = parts.reports.received
@@ -226,6 +229,7 @@ class PulsarConsumer:
             return
         try:
             async with asyncio.timeout(self.config.close_timeout):
+                await self.transactions.flush()
                 await self._parts.acks.flush()
         except (AsyncGroupError, TimeoutError) as error:
             _log.warning(
@@ -250,6 +254,10 @@ class PulsarConsumer:
         Raises PulsarServerError, TransportError, ClosedError.
         """
         return await self._registration.request(about, make)
+
+    async def attached_connection(self, seconds: float) -> PulsarConnection:
+        """Return the connection at which it is registered. Raises RequestTimedOut, and why it has ended."""
+        return await self._registration.attached_within(seconds)
 
     async def last_message_id(self) -> MessageId:
         """Return the id of the topic's last message; its entry is -1 in an empty topic. Raises as `request` does."""
@@ -391,6 +399,11 @@ class PulsarConsumer:
             _log.warning("%s; acknowledgements are sent again", error, extra=fields)
         self.on_error(error)
         self.outcomes.arm()
+
+    @property
+    def is_seeking(self) -> bool:
+        """Whether nothing is delivered, as the subscription is moved."""
+        return self._is_seeking
 
     # --- seek -----------------------------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class Registration:
         retry = RetryLoop(self._core.new_backoff(), timeout=self._timeout)
         while True:
             try:
-                connection = await self._attached_within(retry.left)
+                connection = await self.attached_within(retry.left)
                 return await connection.request(
                     f"{self._name}: {about}", make, timeout=max(retry.left, 0.001)
                 )
@@ -146,7 +146,8 @@ class Registration:
                     raise
                 await retry.pause(error)
 
-    async def _attached_within(self, seconds: float) -> PulsarConnection:
+    async def attached_within(self, seconds: float) -> PulsarConnection:
+        """Return the connection at which the consumer is registered. Raises RequestTimedOut, ConnectionLost, ClosedError."""
         try:
             async with asyncio.timeout(seconds):
                 await self.wait_attached()

@@ -28,6 +28,7 @@ from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.seeking import seek
 from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar.wire.varint import is_encodable
@@ -342,16 +343,31 @@ class PulsarTopicConsumer:
             raise ConfigError("message", shown, f"one of a partition of {self.topic}")
         return part.consumer
 
-    def ack(self, message: PulsarMessage | MessageId) -> None:
-        """Acknowledge a message; it is sent with others within `ack_group_time`. Raises ClosedError."""
-        self._of(message).outcomes.ack(message)
+    def ack(
+        self, message: PulsarMessage | MessageId, *, transaction: PulsarTransaction | None = None
+    ) -> None:
+        """Acknowledge a message; it is sent with others within `ack_group_time`. Raises ClosedError.
 
-    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
-        """Acknowledge a message and all before it in its partition.
+        In a `transaction` it counts when that is committed, see PulsarTransaction; it is sent at once, and the end of the
+        transaction waits for the answer. Raises then also NoTransactionError after the transaction's end, and
+        PulsarTransactionAborted if it can only be aborted.
+        """
+        if transaction is None:
+            self._of(message).outcomes.ack(message)
+        else:
+            self._of(message).transactions.ack(transaction, message)
+
+    def ack_cumulative(
+        self, message: PulsarMessage | MessageId, *, transaction: PulsarTransaction | None = None
+    ) -> None:
+        """Acknowledge a message and all before it in its partition, in a `transaction` as with `ack`.
 
         Raises UsageError in Shared and Key_Shared subscriptions, ClosedError.
         """
-        self._of(message).outcomes.ack_cumulative(message)
+        if transaction is None:
+            self._of(message).outcomes.ack_cumulative(message)
+        else:
+            self._of(message).transactions.ack(transaction, message, cumulative=True)
 
     def ack_read(self, messages: Iterable[PulsarMessage]) -> None:
         """Acknowledge all up to the last message of each partition, for a subscription that is not durable.

@@ -32,14 +32,16 @@ class AckedEntry(NamedTuple):
 
 
 class _Batch:
-    __slots__ = ("held", "is_partial", "is_taken", "unacked")
+    __slots__ = ("acked", "held", "in_transactions", "is_taken", "unacked")
 
     def __init__(self, unacked: int) -> None:
         self.unacked = unacked
         self.held = unacked
         """Those of them that are in the queue, or with a receiver."""
-        self.is_partial = False
-        """Whether a message was acknowledged here."""
+        self.in_transactions = 0
+        """Those that open transactions have acknowledged: the broker pushes them again if they are aborted."""
+        self.acked = 0
+        """Those that were acknowledged here."""
         self.is_taken = False
         """Whether a receiver had a message at the end of a connection, and may still acknowledge it."""
 
@@ -74,10 +76,13 @@ class UnackedEntries:
             if unacked:
                 self._batches[key] = _Batch(unacked)
             return unacked
+        wanted = known.unacked
         if not may_be_sought:
-            known.unacked &= entry.unacked
-        found = known.unacked & ~known.held
-        known.held = known.unacked
+            # more than at its last arrival if the transaction of another consumer was aborted
+            wanted = entry.unacked & ~(known.acked | unwanted)
+            known.unacked = wanted | known.in_transactions
+        found = wanted & ~known.held
+        known.held = (known.held | found) & known.unacked
         return found
 
     def is_done(self, key: EntryKey) -> bool:
@@ -100,9 +105,10 @@ class UnackedEntries:
         batch = self._batches.get(key)
         if batch is None or not batch.unacked >> index & 1:
             return None
-        batch.unacked &= ~(1 << index)
+        bit = 1 << index
+        batch.acked |= bit
+        batch.unacked &= ~bit
         batch.held &= batch.unacked
-        batch.is_partial = True
         if not batch.unacked:
             del self._batches[key]
         return AckedEntry((key,), batch.unacked)
@@ -121,12 +127,42 @@ class UnackedEntries:
             self._batches.pop(key, None)
             self._chunks.pop(key, None)
             return AckedEntry((key,), 0)
-        batch.unacked &= ~full_set(index + 1)
+        bits = full_set(index + 1)
+        batch.acked |= bits
+        batch.unacked &= ~bits
         batch.held &= batch.unacked
-        batch.is_partial = True
         if not batch.unacked:
             del self._batches[key]
         return AckedEntry((key,), batch.unacked)
+
+    # --- acknowledgements in transactions ---------------------------------------------------------------------------------
+
+    def add_to_transaction(self, key: EntryKey, messages: int) -> None:
+        """A transaction acknowledges these messages of a batch, as bits."""
+        if (batch := self._batches.get(key)) is not None:
+            batch.in_transactions |= messages & batch.unacked
+
+    def release_in_transaction(self, key: EntryKey, messages: int) -> None:
+        """The broker knows these acknowledgements, or they are withdrawn: from now on what it pushes again is delivered."""
+        if (batch := self._batches.get(key)) is not None:
+            batch.held &= ~messages
+
+    def end_transaction(self, key: EntryKey, messages: int, *, is_committed: bool) -> None:
+        """The transaction has ended; `messages` is 0 for an entry that is no batch."""
+        if not messages:
+            if is_committed:
+                self._chunks.pop(key, None)
+            return
+        batch = self._batches.get(key)
+        if batch is None:
+            return
+        batch.in_transactions &= ~messages
+        if is_committed:
+            batch.acked |= messages
+            batch.unacked &= ~messages
+            batch.held &= batch.unacked
+            if not batch.unacked:
+                del self._batches[key]
 
     # --- redelivery -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +180,7 @@ class UnackedEntries:
         batch = self._batches.get(message[:2])
         if batch is None or batch.unacked != 1 << message.batch_index:
             return False
-        return self._index_acks or not batch.is_partial
+        return self._index_acks or not batch.acked
 
     def release(self, message: MessageId) -> None:
         """A message is neither in the queue nor with a receiver any more: it is delivered when its entry arrives again."""
@@ -164,7 +200,8 @@ class UnackedEntries:
         for key, batch in list(self._batches.items()):
             batch.is_taken = batch.is_taken or bool(batch.held)
             batch.held = 0
-            if not batch.is_taken and (self._index_acks or not batch.is_partial):
+            is_known = batch.in_transactions or (batch.acked and not self._index_acks)
+            if not batch.is_taken and not is_known:
                 del self._batches[key]
 
     def clear(self, last_before_seek: EntryKey | None) -> None:

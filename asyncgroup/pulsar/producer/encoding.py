@@ -13,6 +13,7 @@ from asyncgroup.errors import InvalidRecordError
 from asyncgroup.model import MillisClock
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
 from asyncgroup.pulsar.producer.pending_messages import PendingSend
+from asyncgroup.pulsar.transactions.txn_id import TxnId
 from asyncgroup.pulsar.wire.batch import append_message
 from asyncgroup.pulsar.wire.commands import CommandSend
 from asyncgroup.pulsar.wire.compression import COMPRESSIONS, compress_body
@@ -59,6 +60,8 @@ class MessageEncoder:
         kind, payload = self._compressed(message.value or b"")
         metadata = self._metadata(message, kind).encode()
         command = CommandSend(producer_id=self._producer_id, sequence_id=sequence_id)
+        if message.transaction is not None:
+            _mark(command, message.transaction)
         return PendingSend(
             encode_send(command, metadata, payload),
             len(metadata) + len(payload),
@@ -98,23 +101,27 @@ class MessageEncoder:
             uncompressed_size=len(body),
             num_messages_in_batch=len(messages),
             highest_sequence_id=0 if by_key else highest,
-        ).encode()
-        wire_size = len(metadata) + len(payload)
-        if wire_size > max_size:
-            middle = len(messages) // 2
-            return [
-                *self.encode_batch(messages[:middle], created_at, max_size, by_key=by_key),
-                *self.encode_batch(messages[middle:], created_at, max_size, by_key=by_key),
-            ]
+        )
         command = CommandSend(
             producer_id=self._producer_id,
             sequence_id=sequence_id,
             num_messages=len(messages),
             highest_sequence_id=0 if by_key else highest,
         )
+        if first.transaction is not None:  # and of the others: a batch has the messages of one transaction
+            _mark(command, first.transaction)
+            _mark(metadata, first.transaction)
+        head = metadata.encode()
+        wire_size = len(head) + len(payload)
+        if wire_size > max_size:
+            middle = len(messages) // 2
+            return [
+                *self.encode_batch(messages[:middle], created_at, max_size, by_key=by_key),
+                *self.encode_batch(messages[middle:], created_at, max_size, by_key=by_key),
+            ]
         return [
             PendingSend(
-                encode_send(command, metadata, payload),
+                encode_send(command, head, payload),
                 wire_size,
                 sequence_id,
                 highest,
@@ -157,6 +164,8 @@ class MessageEncoder:
         """Return the frames of a value; the last one holds its bytes of the limits, and has its receiver."""
         sequence_id = _number(message)
         command = CommandSend(producer_id=self._producer_id, sequence_id=sequence_id, is_chunk=True)
+        if message.transaction is not None:
+            _mark(command, message.transaction)
         metadata = self._metadata(message, value.compression)
         sends = []
         view = memoryview(value.payload)
@@ -194,7 +203,7 @@ class MessageEncoder:
     def _metadata(
         self, message: OutgoingMessage, compression: int, sequence_id: int | None = None
     ) -> MessageMetadata:
-        return MessageMetadata(
+        metadata = MessageMetadata(
             producer_name=self.producer_name,
             sequence_id=_number(message) if sequence_id is None else sequence_id,
             publish_time=self._clock(),
@@ -208,6 +217,9 @@ class MessageEncoder:
             deliver_at_time=message.deliver_at,
             null_value=message.value is None,
         )
+        if message.transaction is not None:
+            _mark(metadata, message.transaction)
+        return metadata
 
     def _compressed(self, body: bytes | bytearray) -> tuple[int, bytes | bytearray]:
         if self._compression == _NONE or len(body) <= self._min_size:
@@ -231,6 +243,10 @@ def batch_body(messages: Sequence[OutgoingMessage]) -> bytearray:
             properties=message.properties,
         )
     return body
+
+
+def _mark(part: CommandSend | MessageMetadata, transaction: TxnId) -> None:
+    part.txnid_most_bits, part.txnid_least_bits = transaction
 
 
 def _number(message: OutgoingMessage) -> int:

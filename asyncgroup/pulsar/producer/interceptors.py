@@ -16,6 +16,7 @@ from asyncgroup.escaping import escaping_logger
 from asyncgroup.hooks import Hooks, with_default_hooks
 from asyncgroup.interceptor import PRODUCER_METHODS, check_interceptors, listeners
 from asyncgroup.lifecycle import describe_error
+from asyncgroup.pulsar.send_receiver import SendReceiver
 from asyncgroup.pulsar.wire.message_id import MessageId
 
 __all__ = ["PulsarInterceptor", "PulsarInterceptors", "PulsarProducerRecord", "SendPromise"]
@@ -117,7 +118,7 @@ class SendPromise:
 
     record: PulsarProducerRecord
     interceptors: PulsarInterceptors
-    caller: asyncio.Future[MessageId] | None
+    caller: SendReceiver | None
     on_silent: Callable[[Exception], None]
     """Is called with the error if no caller waits."""
     hooks: Hooks | None = None

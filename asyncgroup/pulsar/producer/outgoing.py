@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from asyncgroup.delivery_times import LAST_TIME, millis_after, millis_of
 from asyncgroup.errors import InvalidRecordError
 from asyncgroup.model import MillisClock
+from asyncgroup.pulsar.send_receiver import SendReceiver
+from asyncgroup.pulsar.transactions.txn_id import TxnId
 from asyncgroup.pulsar.wire.keys import encode_key
-from asyncgroup.pulsar.wire.message_id import MessageId
 
 __all__ = [
     "MESSAGE_OVERHEAD",
     "OutgoingMessage",
     "SendArguments",
-    "SendReceiver",
     "key_text",
     "outgoing_message",
 ]
@@ -35,19 +35,6 @@ SendArguments: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
 
 _NO_PROPERTIES: Final[dict[str, str]] = {}
 _PROPERTIES: Final = "a mapping of str to str"
-
-
-class SendReceiver(Protocol):
-    """Receives the result of a message: the future of its caller, or what stands in its place."""
-
-    def done(self) -> bool:
-        """Return whether it needs no result any more."""
-
-    def set_result(self, message_id: MessageId, /) -> None:
-        """The message is stored."""
-
-    def set_exception(self, error: Exception, /) -> None:
-        """The message has failed."""
 
 
 class OutgoingMessage:
@@ -63,6 +50,7 @@ class OutgoingMessage:
         "receiver",
         "sequence_id",
         "size",
+        "transaction",
         "value",
     )
 
@@ -92,6 +80,8 @@ class OutgoingMessage:
         self.sequence_id = sequence_id
         self.receiver = receiver
         """None if no caller waits for the result."""
+        self.transaction: TxnId | None = None
+        """The transaction that it is a part of."""
 
     def __repr__(self) -> str:
         return f"<OutgoingMessage {self.sequence_id}: {self.size} bytes>"

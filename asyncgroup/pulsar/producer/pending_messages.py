@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from asyncgroup.pulsar.producer.outgoing import SendReceiver
+from asyncgroup.pulsar.send_receiver import SendReceiver
 
 __all__ = ["PendingMessages", "PendingSend", "ReceiptMatch"]
 

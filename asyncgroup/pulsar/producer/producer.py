@@ -26,10 +26,13 @@ from asyncgroup.pulsar.producer.interceptors import (
     SendPromise,
 )
 from asyncgroup.pulsar.producer.lost_messages import LostMessages
-from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendArguments, SendReceiver, outgoing_message
+from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendArguments, outgoing_message
 from asyncgroup.pulsar.producer.partition_producer import PartitionProducer
 from asyncgroup.pulsar.producer.topic_partitions import TopicPartitions
+from asyncgroup.pulsar.producer.transaction_sends import TransactionSends
+from asyncgroup.pulsar.send_receiver import SendReceiver
 from asyncgroup.pulsar.service_url import ServiceUrl
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
@@ -94,6 +97,9 @@ class PulsarProducer:
         self._lost = LostMessages()
         self._partitions = TopicPartitions(
             self.topic, self.config, clock, rng or random.Random(), self._lost.add
+        )
+        self._in_transactions = TransactionSends(
+            self.topic, clock, self._promise, self._partition_of, base64_keys=self.config.base64_keys
         )
         self._tasks = BackgroundTasks(f"producer of {self.topic}")
         self._loop: Any = None
@@ -243,6 +249,7 @@ class PulsarProducer:
         deliver_at: datetime | int | None = None,
         deliver_after: float | None = None,
         sequence_id: int | None = None,
+        transaction: PulsarTransaction | None = None,
     ) -> MessageId:
         """Send a message and wait until it is stored; return its id.
 
@@ -252,13 +259,20 @@ class PulsarProducer:
         `deliver_at`, or `deliver_after` seconds from now. `sequence_id` numbers the message for deduplication; without it
         the producer counts. A duplicate that the broker drops has the id (-1, -1).
 
+        A message of a `transaction` is visible when that is committed, see PulsarTransaction. A failure of it makes the
+        transaction abort.
+
         A cancellation while it waits for room withdraws the message; later the message is sent nevertheless.
 
         Raises InvalidRecordError for a message that cannot be sent, RequestTimedOut after `send_timeout`, PulsarServerError
-        if the broker refuses the message or ends the producer (TopicTerminatedError, ProducerFenced), ClosedError.
+        if the broker refuses the message or ends the producer (TopicTerminatedError, ProducerFenced), ClosedError. In a transaction
+        also NoTransactionError after its end, and PulsarTransactionAborted if it can only be aborted.
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         future: asyncio.Future[MessageId] = self._running_loop().create_future()
+        if transaction is not None:
+            await self._in_transactions.offer(self._inner, transaction, given, future)
+            return await future
         message, partition, is_written = self._offer(given, future, is_awaited=True)
         if is_written is None:
             try:
@@ -280,7 +294,7 @@ class PulsarProducer:
         deliver_after: float | None = None,
         sequence_id: int | None = None,
     ) -> asyncio.Future[MessageId]:
-        """Send a message as `send` does, but return a future of its id without waiting.
+        """Send a message as `send` does, but return a future of its id without waiting; not in a transaction.
 
         Raises QueueFull when a limit is reached, InvalidRecordError, ClosedError. Cancelling the future does not withdraw the
         message.
@@ -305,13 +319,18 @@ class PulsarProducer:
         deliver_at: datetime | int | None = None,
         deliver_after: float | None = None,
         sequence_id: int | None = None,
+        transaction: PulsarTransaction | None = None,
     ) -> None:
         """Send a message, waiting only for room; the fastest way to send many.
 
-        A later failure is raised by `flush`. A cancellation while it waits for room withdraws the message. Raises
+        A later failure is raised by `flush`, or by the end of its `transaction`. A cancellation while it waits for room withdraws the message. Raises
         InvalidRecordError, ClosedError.
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
+        if transaction is not None:
+            self._check_open()
+            await self._in_transactions.offer(self._inner, transaction, given, None)
+            return
         message, partition, is_written = self._offer(given, None)
         if is_written is None:
             try:
@@ -359,6 +378,12 @@ class PulsarProducer:
             if promise is not None:
                 promise.refuse(error)
             raise
+
+    def _promise(self, given: SendArguments, caller: SendReceiver) -> SendPromise | None:
+        if not self._interceptors and self._hooks is None:
+            return None
+        record = self._interceptors.on_send(PulsarProducerRecord(str(self.topic), *given))
+        return SendPromise(record, self._interceptors, caller, self._on_silent, self._hooks)
 
     def _partition_of(self, message: OutgoingMessage, given: SendArguments) -> PartitionProducer:
         partitions = self._partitions

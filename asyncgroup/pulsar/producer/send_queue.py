@@ -15,9 +15,11 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.pulsar.producer.batch_container import BatchContainer
 from asyncgroup.pulsar.producer.batch_reports import BatchReports
 from asyncgroup.pulsar.producer.encoding import ChunkedValue, MessageEncoder
-from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver
+from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
 from asyncgroup.pulsar.producer.pending_messages import PendingMessages, PendingSend, ReceiptMatch
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
+from asyncgroup.pulsar.send_receiver import SendReceiver
+from asyncgroup.pulsar.transactions.txn_id import TxnId
 from asyncgroup.pulsar.wire.commands import CommandSendReceipt
 from asyncgroup.pulsar.wire.frames import is_intact
 from asyncgroup.pulsar.wire.message_id import BatchMessageId, ChunkMessageId, MessageId
@@ -64,6 +66,7 @@ class SendQueue:
         self.max_message_size = 5 * 1024 * 1024
         self.batch_since: float | None = None
         """When the first message of the open batch was added, None without messages."""
+        self._transaction: TxnId | None = None  # of the messages of the open batch
         self._encoder = encoder
         self._container = container
         self._on_done = on_done
@@ -104,12 +107,15 @@ class SendQueue:
             self.close_batch()
             self._push([self._encoder.encode_message(message, now, maybe_duplicate=True)])
             return True
-        closes = not container.fits(message.size)
+        closes = not container.fits(message.size) or (
+            message.transaction is not self._transaction and self.batch_since is not None
+        )
         if closes:
             self.close_batch()
         is_full = container.add(message)
         if self.batch_since is None:
             self.batch_since = now
+            self._transaction = message.transaction
         if is_full:
             self.close_batch()
         return closes or is_full

@@ -66,8 +66,14 @@ class LookupType(IntEnum):
 
 
 class MarkerType(IntEnum):
-    """`MessageMetadata.marker_type`, of the markers of transactions (`PulsarMarkers.proto`)."""
+    """`MessageMetadata.marker_type` (`PulsarMarkers.proto`): what brokers write for themselves."""
 
+    UNKNOWN_MARKER = 0
+    REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST = 10
+    REPLICATED_SUBSCRIPTION_SNAPSHOT_RESPONSE = 11
+    REPLICATED_SUBSCRIPTION_SNAPSHOT = 12
+    REPLICATED_SUBSCRIPTION_UPDATE = 13
+    TXN_COMMITTING = 20
     TXN_COMMIT = 21
     TXN_ABORT = 22
 

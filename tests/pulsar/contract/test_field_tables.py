@@ -58,7 +58,7 @@ COMMANDS_LEFT_OUT = {
 MESSAGES_LEFT_OUT = {
     # of commands that are left out
     "CommandConsumerStats", "CommandConsumerStatsResponse", "CommandEndTxnOnPartition", "CommandEndTxnOnPartitionResponse",
-    "CommandEndTxnOnSubscription", "CommandEndTxnOnSubscriptionResponse", "CommandGetSchema", "CommandGetSchemaResponse",
+    "CommandEndTxnOnSubscription", "CommandEndTxnOnSubscriptionResponse",
     # markers of replicated subscriptions
     "ClusterMessageId", "MarkersMessageIdData", "ReplicatedSubscriptionsSnapshot", "ReplicatedSubscriptionsSnapshotRequest",
     "ReplicatedSubscriptionsSnapshotResponse", "ReplicatedSubscriptionsUpdate",
@@ -174,6 +174,7 @@ ENUMS: dict[str, type[IntEnum]] = {
     "CommandLookupTopicResponse.LookupType": enums.LookupType,
     "CommandGetTopicsOfNamespace.Mode": enums.TopicsMode,
     "CommandTopicMigrated.ResourceType": enums.MigratedResource,
+    "MarkerType": enums.MarkerType,
     "TxnAction": enums.TxnAction,
     "ServerError": ServerError,
 }

@@ -36,8 +36,6 @@ LEFT_OUT: Final[dict[str, str]] = {
     "CommandLookupTopic": "original_auth_data original_auth_method original_principal properties",
     "CommandPartitionedTopicMetadata": "original_auth_data original_auth_method original_principal",
     # schemas: messages are bytes
-    "CommandProducer": "schema",
-    "CommandSubscribe": "schema",
     "CommandSuccess": "schema",
     # replication between clusters
     "CommandSend": "marker message_id",
@@ -54,6 +52,7 @@ ENUMS: Final[dict[str, type[IntEnum]]] = {
     "CommandSubscribe.InitialPosition": enums.InitialPosition,
     "CommandSubscribe.SubType": enums.SubType,
     "CommandTopicMigrated.ResourceType": enums.MigratedResource,
+    "MarkerType": enums.MarkerType,
     "KeySharedMode": enums.KeySharedMode,
     "ProducerAccessMode": enums.ProducerAccessMode,
     "ServerError": ServerError,

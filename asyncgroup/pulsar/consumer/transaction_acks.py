@@ -1,0 +1,308 @@
+"""Acknowledgements of a consumer that are parts of transactions.
+
+They are sent as soon as the coordinator has added the subscription to the transaction, one command at a time: those that are made
+until its answer go together with the next one. A command that got no answer is not sent again, as the broker would refuse it
+as a conflict if it has the first one (`PendingAckHandleImpl` of Pulsar): its transaction is aborted.
+
+A broker delivers the messages of an aborted transaction again. In Exclusive and Failover subscriptions it begins again at the first
+message that is not acknowledged, without a new epoch. So nothing is delivered there from before the abort until after it, and
+then the consumer asks for everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from typing import Protocol
+
+from asyncgroup.checks import wrong_type
+from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.lifecycle import mark_retrieved, start_task
+from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.consumer.consumer_parts import ConsumerParts
+from asyncgroup.pulsar.consumer.message_outcomes import MessageOutcomes
+from asyncgroup.pulsar.consumer.pending_acks import MAX_IDS
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.unacked import EntryKey
+from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
+from asyncgroup.pulsar.wire.ack_set import full_set, words_of
+from asyncgroup.pulsar.wire.commands import CommandAck, MessageIdData
+from asyncgroup.pulsar.wire.enums import AckType
+from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["ConsumerTransactions", "TransactionalConsumer"]
+
+
+class TransactionalConsumer(Protocol):
+    """The consumer of one partition, as the acknowledgements in its transactions see it."""
+
+    id: int
+    name: str
+    topic: TopicName
+    subscription: str
+    outcomes: MessageOutcomes
+
+    async def attached_connection(self, seconds: float) -> PulsarConnection:
+        """Return the connection at which it is registered. Raises RequestTimedOut, and why it has ended."""
+        ...
+
+    @property
+    def is_seeking(self) -> bool:
+        """Whether nothing is delivered, as the subscription is moved."""
+        ...
+
+    def begin_seek(self) -> None:
+        """Deliver nothing from now on."""
+        ...
+
+    def give_up_seek(self) -> None:
+        """Deliver everything again that is not acknowledged."""
+        ...
+
+
+class _Acked:
+    """What a transaction has acknowledged of one entry: bits of a batch, or with size 0 the entry."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self, size: int) -> None:
+        self.messages = 0
+        self.size = size
+
+
+class ConsumerTransactions:
+    """The transactions in which one consumer acknowledges."""
+
+    def __init__(
+        self, core: ClientCore, consumer: TransactionalConsumer, parts: ConsumerParts, *, is_durable: bool
+    ) -> None:
+        self._core = core
+        self._consumer = consumer
+        self._parts = parts
+        self._is_durable = is_durable
+        self._open: dict[PulsarTransaction, _TransactionAcks] = {}
+        self._aborts = 0  # that are under way
+        self._is_held = False  # nothing is delivered until they have ended
+
+    def __repr__(self) -> str:
+        return f"<ConsumerTransactions of {self._consumer.name}: {len(self._open)} open>"
+
+    def ack(
+        self, transaction: PulsarTransaction, message: PulsarMessage | MessageId, *, cumulative: bool = False
+    ) -> None:
+        """Acknowledge a message, or all up to it, when the transaction is committed.
+
+        Raises as `PulsarTransaction.check_open`; UsageError for a message of before the last seek, and where transactions or
+        cumulative acknowledgements are not possible; ConfigError for the id of a message in a batch without the batch's size.
+        """
+        self._check(transaction)
+        outcomes = self._consumer.outcomes
+        if cumulative:
+            outcomes.check_cumulative()
+        found = outcomes.current_id(message)
+        if found is None:
+            raise UsageError(
+                f"{self._consumer.name}: {message} was received before a seek, so it is no part of a transaction"
+            )
+        size = found.batch_size if found.batch_index >= 0 else 0
+        if size is None:
+            raise ConfigError(
+                "message",
+                str(found),
+                "a message, or its message_id: a parsed id of a batch has no batch_size",
+            )
+        self._of(transaction).add(found, size, cumulative=cumulative)
+        outcomes.settle_in_transaction(message, found, cumulative=cumulative)
+
+    def _check(self, transaction: PulsarTransaction) -> None:
+        if not isinstance(transaction, PulsarTransaction):
+            raise wrong_type(
+                "transaction", transaction, "None or a PulsarTransaction, of client.transaction()"
+            )
+        transaction.check_open(self._core)
+        consumer = self._consumer
+        if not consumer.topic.is_persistent:
+            raise UsageError(f"{consumer.name}: transactions need a persistent topic")
+        if not self._is_durable:
+            raise UsageError(f"{consumer.name}: transactions need a durable subscription")
+
+    def _of(self, transaction: PulsarTransaction) -> _TransactionAcks:
+        acks = self._open.get(transaction)
+        if acks is None:
+            acks = self._open[transaction] = _TransactionAcks(
+                self._core, transaction, self._consumer, self._parts, self
+            )
+            transaction.add_participant(acks, acks)
+        return acks
+
+    def begin_abort(self) -> None:
+        """The broker is going to begin again at the first message that is not acknowledged: deliver nothing until `end_abort`."""
+        self._aborts += 1
+        if not self._consumer.is_seeking and not self._consumer.outcomes.is_closing:
+            self._is_held = True
+            self._consumer.begin_seek()
+
+    def end_abort(self) -> None:
+        """It has done that: ask for everything again."""
+        self._aborts -= 1
+        if self._is_held and not self._aborts:
+            self._is_held = False
+            self._consumer.give_up_seek()
+
+    def forget(self, transaction: PulsarTransaction) -> None:
+        """The transaction has ended."""
+        self._open.pop(transaction, None)
+
+    async def flush(self) -> None:
+        """Return when all are answered, or have failed."""
+        waiting = [acks.task for acks in self._open.values() if acks.task is not None]
+        if waiting:
+            await asyncio.wait(waiting)
+
+
+class _TransactionAcks:
+    """The acknowledgements of one transaction: a TransactionParticipant."""
+
+    def __init__(
+        self,
+        core: ClientCore,
+        transaction: PulsarTransaction,
+        consumer: TransactionalConsumer,
+        parts: ConsumerParts,
+        of_consumer: ConsumerTransactions,
+    ) -> None:
+        self._core = core
+        self._transaction = transaction
+        self._consumer = consumer
+        self._parts = parts
+        self._of_consumer = of_consumer
+        self._next: dict[EntryKey, _Acked] = {}  # not sent yet
+        self._all: dict[EntryKey, _Acked] = {}
+        self._cumulative: MessageId | None = None
+        self._unsent_cumulative: tuple[MessageId, int] | None = None
+        self._is_aborting = False
+        self.task: asyncio.Task[None] | None = None
+        """Sends what is not sent yet."""
+
+    def __repr__(self) -> str:
+        return f"<_TransactionAcks {self._transaction!r}: {len(self._all)} entries>"
+
+    def add(self, message: MessageId, size: int, *, cumulative: bool) -> None:
+        """Add an acknowledgement; `size` is that of its batch, 0 without one."""
+        if cumulative:
+            self._cumulative = message
+            self._unsent_cumulative = message, size
+        elif message.batch_index < 0:
+            for key in self._parts.unacked.entries_of(message):
+                self._all[key] = self._next[key] = _Acked(0)
+        else:
+            key, bit = message[:2], 1 << message.batch_index
+            for acked in (self._next.setdefault(key, _Acked(size)), self._all.setdefault(key, _Acked(size))):
+                acked.messages |= bit
+            self._parts.unacked.add_to_transaction(key, bit)
+        if self.task is None:
+            self._transaction.operations.begin()
+            self.task = start_task(
+                self._send_all(), name=f"{self._consumer.name}: ACK in {self._transaction!r}"
+            )
+            self.task.add_done_callback(mark_retrieved)
+
+    async def _send_all(self) -> None:
+        failure: Exception | None = None
+        try:
+            consumer = self._consumer
+            await self._transaction.add_subscription(str(consumer.topic), consumer.subscription)
+            while self._next or self._unsent_cumulative is not None:
+                await self._send_some()
+        except Exception as error:  # noqa: BLE001  without the acknowledgement it cannot be committed
+            failure = error
+        except asyncio.CancelledError:
+            failure = ClosedError(f"{self._consumer.name}: its event loop ends")
+            raise
+        finally:
+            self._release(self._next)
+            self._next = {}
+            self.task = None
+            self._transaction.operations.end(failure)
+
+    async def _send_some(self) -> None:
+        self._parts.acks.send()  # ordinary ones of before, so that the broker finds a conflict with them
+        cumulative, self._unsent_cumulative = self._unsent_cumulative, None
+        if cumulative is not None:
+            message, size = cumulative
+            unacked = full_set(size) & ~full_set(message.batch_index + 1) if size else 0
+            await self._request(AckType.CUMULATIVE, [_id_of(message[:2], unacked, size)])
+            return
+        sent = {key: self._next.pop(key) for key in list(islice(self._next, MAX_IDS))}
+        try:
+            await self._request(AckType.INDIVIDUAL, list(_ids_of(sent)))
+        finally:
+            self._release(sent)
+
+    async def _request(self, kind: AckType, ids: list[MessageIdData]) -> None:
+        consumer, most, least = self._consumer, *self._transaction.txn_id
+        retry = RetryLoop(self._core.new_backoff(), timeout=self._core.config.operation_timeout)
+        while True:
+            connection = await consumer.attached_connection(retry.left)
+            try:
+                await connection.request(
+                    f"{consumer.name}: ACK in transaction {self._transaction.txn_id}",
+                    lambda number: CommandAck(
+                        consumer_id=consumer.id,
+                        ack_type=kind,
+                        message_id=ids,
+                        txnid_most_bits=most,
+                        txnid_least_bits=least,
+                        request_id=number,
+                    ),
+                    timeout=max(retry.left, 0.001),
+                )
+            except PulsarServerError as error:
+                if error.code != ServerError.SERVICE_NOT_READY:  # this one is not processed
+                    raise
+                await retry.pause(error)
+            else:
+                return
+
+    def _release(self, entries: dict[EntryKey, _Acked]) -> None:
+        for key, acked in entries.items():
+            if acked.messages:
+                self._parts.unacked.release_in_transaction(key, acked.messages)
+
+    # --- called by the transaction --------------------------------------------------------------------------------------
+
+    def abort_begins(self) -> None:
+        """The broker delivers the messages again."""
+        if self._consumer.outcomes.kind.in_order:
+            self._is_aborting = True
+            self._of_consumer.begin_abort()
+
+    def ended(self, *, is_committed: bool) -> None:
+        """The transaction has ended, or its outcome is not known."""
+        self._of_consumer.forget(self._transaction)
+        unacked = self._parts.unacked
+        for key, acked in self._all.items():
+            unacked.end_transaction(key, acked.messages, is_committed=is_committed)
+        if is_committed and self._cumulative is not None:
+            unacked.ack_cumulative(self._cumulative)
+        if self._is_aborting:
+            self._of_consumer.end_abort()
+
+
+def _ids_of(entries: dict[EntryKey, _Acked]) -> Iterator[MessageIdData]:
+    for key, acked in entries.items():
+        yield _id_of(key, full_set(acked.size) & ~acked.messages, acked.size)
+
+
+def _id_of(key: EntryKey, unacked: int, size: int) -> MessageIdData:
+    """Return the id of an entry: the broker compares the ack sets of transactions with each other by the batch's size."""
+    found = MessageIdData(ledger_id=key[0], entry_id=key[1], ack_set=words_of(unacked) if unacked else ())
+    if size:
+        found.batch_size = size
+    return found

@@ -1,0 +1,6 @@
+"""Transactions of Pulsar: messages and acknowledgements that become visible together, or not at all.
+
+- `transaction`: PulsarTransaction, and `operations`, which it waits for before it ends.
+- `coordinators`: the transaction coordinators of a cluster; `coordinator`: one of them, and requests to it.
+- `errors`, `txn_id`.
+"""
