@@ -50,7 +50,8 @@ MEMBERS: Final = {
     "GroupSource": "bootstrap_servers group_id topics config producer_config hooks transactional_copies migrate_from max_waiting"
     " features plan subscription",
     "PulsarSource": "service_url subscription topics config hooks consumer_name priority_level key_ranges durable index_acks"
-    " close_timeout dead_letter_subscription features pattern_auto_discovery_period plan",
+    " close_timeout dead_letter_subscription features pattern_auto_discovery_period plan"
+    " transactional_copies",
     "MemoryBudget": "limit used waiting",
     # administration
     "AclBindingFilter": "exactly host name operation pattern_type permission_type principal resource_type",

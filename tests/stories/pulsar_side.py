@@ -27,8 +27,11 @@ class PulsarSide:
     slack = 30.0
     early_ms = 1_100  # the broker looks for delayed messages each second, and rounds
 
-    def __init__(self, client: PulsarClient, topic: str, producer: PulsarProducer) -> None:
+    def __init__(
+        self, client: PulsarClient, topic: str, producer: PulsarProducer, *, transactions: bool = False
+    ) -> None:
         self.topic = topic
+        self._transactions = transactions  # of copies
         self._client = client
         self._producer = producer
         self._dead: list[tuple[bytes | None, dict[str, bytes | None]]] = []
@@ -39,7 +42,8 @@ class PulsarSide:
 
     def queue(self, **settings: Any) -> WorkQueue:
         """See Side."""
-        source = PulsarSource(self._client, "billing", self.topic)
+        copies = self._transactions and ("dead_letter" in settings or "retry" in settings)
+        source = PulsarSource(self._client, "billing", self.topic, transactional_copies=copies)
         return WorkQueue(source, **{"initial_position": "earliest"} | settings)
 
     async def send(self, *values: bytes, key: bytes | None = None, deliver_at: int | None = None) -> None:
@@ -61,10 +65,10 @@ class PulsarSide:
 
 
 @asynccontextmanager
-async def side_of(client: PulsarClient) -> AsyncIterator[Side]:
+async def side_of(client: PulsarClient, *, transactions: bool = False) -> AsyncIterator[Side]:
     topic = f"persistent://public/default/orders-{uuid4().hex[:8]}"
     async with PulsarProducer(client, topic) as producer:
-        side = PulsarSide(client, topic, producer)
+        side = PulsarSide(client, topic, producer, transactions=transactions)
         reading = start_task(side.read_dead_letters())
         try:
             yield side

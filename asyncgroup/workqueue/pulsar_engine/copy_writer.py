@@ -17,6 +17,7 @@ from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.connection.pool import await_unless_closed
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.engine import OnWritten, OutgoingCopy
 from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopy
@@ -70,6 +71,10 @@ class PulsarCopyWriter:
         alone: bool,  # noqa: ARG002
     ) -> RecordMetadata:
         """Return when the copy is stored. Raises PulsarServerError, TransportError, ClosedError, and for an invalid copy InvalidRecordError."""
+        return await self.send(copy)
+
+    async def send(self, copy: OutgoingCopy, transaction: PulsarTransaction | None = None) -> RecordMetadata:
+        """Send a copy, perhaps in a transaction. Raises as `write`."""
         assert isinstance(copy, PulsarCopy)
         producer = await self._producer(copy.topic)
         message, delay = copy.original, copy.deliver_after_ms
@@ -80,6 +85,7 @@ class PulsarCopyWriter:
             ordering_key=message.ordering_key,
             event_time=_valid_time(message.event_time),
             deliver_after=delay / 1000 if delay else None,
+            transaction=transaction,
         )
         return RecordMetadata(copy.topic, stored.partition, _NO_OFFSET, _NO_OFFSET)
 

@@ -13,17 +13,19 @@ from asyncgroup.escaping import escaping_logger
 from asyncgroup.group.health.health import Health
 from asyncgroup.hooks import Hooks, delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
-from asyncgroup.model import MillisClock, Record
+from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.seeking import seek
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.closing import end_partitions
-from asyncgroup.workqueue.engine import OpenQueue
+from asyncgroup.workqueue.engine import CopyWriter, OpenQueue
 from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopyFormat, due_at
+from asyncgroup.workqueue.pulsar_engine.copy_transactions import PulsarCopyTransactions
 from asyncgroup.workqueue.pulsar_engine.copy_writer import PulsarCopyWriter
 from asyncgroup.workqueue.pulsar_engine.partitions import SubscribedPartitions
+from asyncgroup.workqueue.pulsar_engine.queue_partition import QueuePartition
 from asyncgroup.workqueue.pulsar_engine.source import FEATURES, PulsarPlan
 from asyncgroup.workqueue.pulsar_engine.subscription_health import SubscriptionHealth
 from asyncgroup.workqueue.settings import QueueSettings
@@ -53,12 +55,15 @@ class PulsarEngine:
         self.listeners = delivery_listeners(self.hooks)
         self.copy_format = PulsarCopyFormat(self.name)
         created, dead = plan.source.dead_letter_subscription, plan.dead_letter_topic
-        self.copies = PulsarCopyWriter(
+        writer = PulsarCopyWriter(
             lambda: self._client,
             {dead: created} if created is not None and dead is not None else {},
             plan.source.close_timeout,
             clock,
         )
+        self.copies: CopyWriter = writer
+        if plan.source.transactional_copies:
+            self.copies = PulsarCopyTransactions(lambda: self._client, writer, self._partition_of)
         self._client = (
             given
             if isinstance(given, PulsarClient)
@@ -79,6 +84,9 @@ class PulsarEngine:
     def __repr__(self) -> str:
         return f"<PulsarEngine {self.name!r}, {self._client!r}>"
 
+    def _partition_of(self, tp: TopicPartition) -> QueuePartition | None:
+        return self._readers.get(tp)
+
     def ordering_key(self, record: Record) -> bytes | None:
         """Return the ordering key, else the key."""
         message = cast("PulsarMessage", record)
@@ -98,6 +106,8 @@ class PulsarEngine:
         self._queue = queue
         if self._owns_client:
             await self._client.__aenter__()
+        if isinstance(self.copies, PulsarCopyTransactions):
+            await self.copies.check()
         self._health.opened()
         topics = [TopicName.parse(topic) for topic in self._topics]
         await self._partitions.open(queue, topics)

@@ -19,11 +19,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.errors import AsyncGroupError, CommitFailedError, DecodeError
+from asyncgroup.errors import AsyncGroupError, ClosedError, CommitFailedError, DecodeError
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.workqueue.delivery_result import AckOutcome
 from asyncgroup.workqueue.modes import Mode
@@ -110,6 +111,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         policy = queue.settings.dead_letter_policy
         self._most_counted = None if policy is None else policy.max_redeliveries
         """The most deliveries by the broker's count that leave one to be made; None without a limit."""
+        self._committed: set[int] = set()
+        """Numbers of messages that a transaction has acknowledged."""
         self._is_hurried = False
         """Whether each delivery makes room for a message that was given back."""
         self._changed = asyncio.Event()
@@ -263,6 +266,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._fresh.clear()
         self._again.clear()
         self._open.clear()
+        self._committed.clear()
         self._kept.clear()
         self._failures.clear()
         self._queue.abandon_copies(self.work, is_over=False)
@@ -280,7 +284,29 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
                 self._kept.discard(message.message_id)
             if self._again:
                 self._end_again(message.offset)
+            if self._committed and message.offset in self._committed:
+                self._committed.discard(message.offset)
+                return
             self.consumer.outcomes.ack(message)
+
+    def ack_in(self, transaction: PulsarTransaction, offset: int) -> None:
+        """Acknowledge a message in the transaction of its copy. Raises ClosedError if it was given up."""
+        message = self._open.get(offset)
+        if message is None:
+            raise ClosedError(f"{self.work.tp}: the message of this copy was given up")
+        self.consumer.transactions.ack(transaction, message)
+
+    def note_committed(self, offset: int) -> None:
+        """The acknowledgement is committed, or another one is: none follows."""
+        if offset in self._open:
+            self._committed.add(offset)
+
+    def note_aborted(self, offset: int) -> None:
+        """The transaction of a copy is aborted: its message comes again, while its delivery is open here."""
+        message = self._open.get(offset)
+        if message is not None:
+            self._kept.add(message.message_id)
+            self._loses_kept = True
 
     def _end_again(self, number: int) -> None:
         """The delivery of a message has ended, so that its permit may return."""

@@ -43,7 +43,7 @@ FEATURES: Final = EngineFeatures(
     counts_deliveries=False,
     copies=True,
     delays=True,
-    transactions=False,
+    transactions=True,
     cumulative=True,
     durable=True,
     seek=True,
@@ -97,6 +97,12 @@ class PulsarSource(QueueArguments):
     broker keeps a message only for the retention of its namespace, which is 0 by default: then dead letters are lost."""
     pattern_auto_discovery_period: float = field(default=60.0, kw_only=True)
     """Seconds between lists of the topics of a pattern, if no broker watches them; 0 for never."""
+    transactional_copies: bool = field(default=False, kw_only=True)
+    """Whether a copy to the retry or dead letter topic and the acknowledgement of its original are one transaction.
+
+    Then each copy is there exactly once, also after a crash or a lost connection; else it may be there twice. The broker has to allow
+    transactions (`transactionCoordinatorEnabled`), and all topics are persistent.
+    """
     close_timeout: float = field(default=10.0, kw_only=True)
     """Seconds that a closing queue waits for the end of its deliveries before it cancels their handlers."""
 
@@ -114,7 +120,7 @@ class PulsarSource(QueueArguments):
         else:
             object.__setattr__(self, "topics", _check_topics(self.topics))
         object.__setattr__(self, "hooks", check_hooks(self.hooks))
-        for key in ("durable", "index_acks"):
+        for key in ("durable", "index_acks", "transactional_copies"):
             if not FLAG[0](getattr(self, key)):
                 raise ConfigError(key, getattr(self, key), FLAG[1])
         created = self.dead_letter_subscription
@@ -157,11 +163,23 @@ class PulsarSource(QueueArguments):
                 f"a dead letter topic that {pattern} does not match; choose one by {DEAD_LETTER_ARGUMENT}"
             )
             raise ConfigError("topic", dead_letter_topic, allowed)
+        if self.transactional_copies:
+            self._check_transactions([*topics, *filter(None, (retry_topic, dead_letter_topic))], settings)
         if self.key_ranges is not None and settings.mode is not Mode.KEY_SHARED:
             raise ConfigError(
                 "key_ranges", self.key_ranges, f"None in {settings.mode}: only Mode.KEY_SHARED has them"
             )
         return PulsarPlan(self, topics, pattern, retry_topic, dead_letter_topic)
+
+    def _check_transactions(self, topics: list[str], settings: QueueSettings) -> None:
+        key = "transactional_copies"
+        if settings.dead_letter_policy is None and settings.retry is None:
+            raise ConfigError(key, True, "False without retry and dead_letter: there are no copies")
+        if not self.durable:
+            raise ConfigError(key, True, "False with durable=False: such a subscription has no transactions")
+        for topic in topics:
+            if not TopicName.parse(topic).is_persistent:
+                raise ConfigError(key, True, f"False for {topic}, which is not persistent")
 
 
 @dataclass(frozen=True, slots=True)
