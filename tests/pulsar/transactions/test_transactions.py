@@ -400,6 +400,23 @@ async def test_all_up_to_a_message_in_a_transaction(pulsar: ScriptedPulsar) -> N
     assert (ack.ack_type, one.entry_id, bits_of(one.ack_set), one.batch_size) == (1, 1, 0b100, 3)
 
 
+async def test_a_consumer_of_several_topics(pulsar: ScriptedPulsar) -> None:
+    async with (
+        PulsarClient(pulsar.url) as client,
+        client.subscribe(["orders", "returns"], "s", type="exclusive") as consumer,
+    ):
+        for command in pulsar.commands(c.CommandSubscribe):
+            number = command.consumer_id
+            pulsar.connection_of(consumer=number).push_entry(number, command.topic.encode(), entry_id=3)
+        messages = [await consumer.receive(), await consumer.receive()]
+        async with client.transaction() as txn:
+            consumer.ack(messages[0], transaction=txn)
+            consumer.ack_cumulative(messages[1], transaction=txn)
+    added = [one.subscription[0].topic for one in pulsar.commands(c.CommandAddSubscriptionToTxn)]
+    assert sorted(added) == sorted((message.value or b"").decode() for message in messages)
+    assert sorted(ack.ack_type for ack in pulsar.commands(c.CommandAck)) == [0, 1]
+
+
 async def test_acknowledgements_that_no_transaction_can_have(pulsar: ScriptedPulsar) -> None:
     async with consuming(pulsar) as (client, consumer, push):
         push(b"a", b"b", entry_id=1)
