@@ -16,10 +16,21 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
+from asyncgroup.pulsar.wire.commands import (
+    Command,
+    CommandActiveConsumerChange,
+    CommandLookupTopicResponse,
+    CommandMessage,
+    CommandSendReceipt,
+    CommandSuccess,
+)
+from asyncgroup.pulsar.wire.enums import SubType
+from asyncgroup.pulsar.wire.frames import decode_frame
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.virtual.loop import current_network
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
@@ -399,3 +410,49 @@ async def test_what_a_consumer_has_goes_to_others_when_its_connection_ends() -> 
                     assert await is_quiet(consumer)
                     await lost.aclose()
                     assert await receive(consumer, 20) == VALUES
+
+
+# --- the order of what is written -----------------------------------------------------------------------------------------
+
+
+def commands_of(client: WireClient) -> list[type[Command]]:
+    """Return a list that grows with the kinds of the commands that arrive."""
+    kinds: list[type[Command]] = []
+    handle = client._handle
+
+    def keep(frame: bytes) -> None:
+        kinds.append(type(decode_frame(frame)[0]))  # type: ignore[arg-type]
+        handle(frame)
+
+    client._handle = keep  # type: ignore[method-assign]
+    return kinds
+
+
+async def test_a_receipt_comes_before_the_message() -> None:
+    async with (
+        EmbeddedPulsar(hosts=HOSTS[:1], port=6650, topics="t") as pulsar,
+        WireClient.of(pulsar.service_url) as client,
+    ):
+        consumer = await client.subscribe("t", "s", SubType.SHARED)
+        producer = await client.produce_to("t")
+        kinds = commands_of(client)
+        await producer.send(b"x")
+        assert len(await consumer.received(1)) == 1
+        assert kinds == [CommandSendReceipt, CommandMessage]
+
+
+async def test_the_first_consumer_of_a_failover_subscription_begins_after_the_delay() -> None:
+    """Pulsar waits also when no other consumer was active; until then the subscription is answered, and no more."""
+    async with (
+        EmbeddedPulsar(hosts=HOSTS[:1], port=6650, topics="t", failover_delay=7.0) as pulsar,
+        WireClient.of(pulsar.service_url) as client,
+    ):
+        await (await client.produce_to("t")).send(b"x")
+        kinds = commands_of(client)
+        consumer = await client.subscribe("t", "s", SubType.FAILOVER)
+        begin = asyncio.get_running_loop().time()
+        await asyncio.sleep(6.5)
+        assert kinds == [CommandLookupTopicResponse, CommandSuccess]
+        await consumer.received(1)
+        assert asyncio.get_running_loop().time() - begin >= 7.0
+        assert kinds[2:4] == [CommandActiveConsumerChange, CommandMessage]

@@ -43,7 +43,7 @@ class SchemaRequests:
             case "GET", ["schemas"]:
                 return {"getSchemaResponses": [_shown(each) for each in schemas.current(name)]}
             case "DELETE", ["schema"]:
-                return _version(schemas.delete(name))
+                return {"version": schemas.delete(name)}
             case "POST", ["schema"]:
                 return _version(schemas.put(name, _schema_in(request.body), self._strategy(name)))
             case "POST", ["version"]:

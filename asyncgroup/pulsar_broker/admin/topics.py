@@ -70,7 +70,7 @@ class TopicRequests:
             case "PUT", ["partitions"]:
                 namespaces.create(name, _count(request.body))
             case "POST", ["partitions"]:
-                namespaces.add_partitions(name, _count(request.body))
+                self._add_partitions(name, _count(request.body))
             case "GET", ["partitions"]:
                 creates = request.query.get("checkAllowAutoCreation") == "true"
                 return {"partitions": namespaces.partitions_of(name, creates=creates)}
@@ -100,6 +100,11 @@ class TopicRequests:
                     HTTPStatus.PRECONDITION_FAILED, f"{request.method} {'/'.join(rest)} is not served"
                 )
         return None
+
+    def _add_partitions(self, name: TopicName, count: int) -> None:
+        if count < self._pulsar.namespaces.partitions_of(name, creates=False):
+            raise HttpRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Expect partitions can't less than before")
+        self._pulsar.namespaces.add_partitions(name, count)
 
     def _terminate(self, name: TopicName) -> Mapping[str, int]:
         topic = self._pulsar.namespaces.topic(name, creates=False)
