@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
 from typing import Final, Protocol
 
 from asyncgroup.hashing.key_ranges import RANGE_SIZE, murmur3_32
@@ -12,7 +15,8 @@ __all__ = ["ConsistentSelector", "KeySelector", "RangeConflict", "StickySelector
 POINTS: Final = 100
 """Points of each consumer on the ring (`subscriptionKeySharedConsistentHashingReplicaPoints`)."""
 
-_RING: Final = RANGE_SIZE - 1  # hashes of a ring; 0 is that of no key
+_RING: Final = RANGE_SIZE - 1
+"""Hashes of the ring; 0 is that of no key."""
 
 
 class RangeConflict(Exception):
@@ -45,33 +49,68 @@ class KeySelector(Protocol):
 
 
 class ConsistentSelector:
-    """Points on a ring (`ConsistentHashingStickyKeyConsumerSelector`)."""
+    """Points on a ring (`ConsistentHashingStickyKeyConsumerSelector`).
+
+    The points of a consumer depend on its name alone, and of several with one name on the first number that no other one has
+    (`ConsumerNameIndexTracker`): on Apache Pulsar the same names have the same keys.
+    """
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, str, int]] = []  # hash, name, consumer
+        self._points: list[int] = []
+        self._consumers: dict[int, list[int]] = {}  # by point; of several the first one has it
+        self._places: dict[
+            int, tuple[str, int]
+        ] = {}  # by consumer, its name and its number among those with this name
+        self._used: defaultdict[str, set[int]] = defaultdict(set)
 
     def __repr__(self) -> str:
-        return f"<ConsistentSelector of {len(self._points) // POINTS} consumers>"
+        return f"<ConsistentSelector of {len(self._places)} consumers>"
 
     def add(self, number: int, name: str, ranges: list[tuple[int, int]]) -> None:  # noqa: ARG002  it has none
         """Add a consumer."""
-        for point in range(POINTS):
-            insort(self._points, (sticky_hash(f"{name}{number}{point}".encode(), _RING), name, number))
+        used = self._used[name]
+        index = next(each for each in count() if each not in used)
+        used.add(index)
+        self._places[number] = (name, index)
+        for point in _points_of(name, index):
+            if point not in self._consumers:
+                insort(self._points, point)
+                self._consumers[point] = []
+            self._consumers[point].append(number)
 
     def remove(self, number: int) -> None:
         """Remove a consumer."""
-        self._points = [point for point in self._points if point[2] != number]
+        name, index = self._places.pop(number)
+        self._used[name].discard(index)
+        if not self._used[name]:
+            del self._used[name]
+        for point in _points_of(name, index):
+            self._consumers[point].remove(number)
+            if not self._consumers[point]:
+                del self._consumers[point]
+                del self._points[bisect_left(self._points, point)]
 
     def hash_of(self, key: bytes) -> int:
         """Return the hash of a key."""
-        return sticky_hash(key, _RING)
+        return _ring_hash(key)
 
     def owner(self, key_hash: int) -> int | None:
         """Return the consumer of the next point."""
         if not self._points:
             return None
-        at = bisect_left(self._points, (key_hash,))
-        return self._points[at % len(self._points)][2]
+        at = bisect_left(self._points, key_hash)
+        return self._consumers[self._points[at % len(self._points)]][0]
+
+
+def _ring_hash(key: bytes) -> int:
+    """Return a hash from 1 on; Java's hashes have 31 bits (`Murmur3_32Hash.makeHash`)."""
+    return (murmur3_32(key) & 0x7FFFFFFF) % _RING + 1
+
+
+def _points_of(name: str, index: int) -> Iterator[int]:
+    prefix = f"{name}\0{index}\0"
+    for number in range(POINTS):
+        yield _ring_hash(f"{prefix}{number}".encode())
 
 
 class StickySelector:

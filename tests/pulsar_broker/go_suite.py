@@ -19,11 +19,23 @@ import pytest
 
 from asyncgroup.java import user_cache
 
-__all__ = ["ADMIN_PORT", "BUILD_LIMIT", "PORT", "GoSuite", "build_suite", "fixed_ports", "written_tests"]
+__all__ = [
+    "ADMIN_PORT",
+    "ADMIN_TLS_PORT",
+    "BUILD_LIMIT",
+    "PORT",
+    "TLS_PORT",
+    "GoSuite",
+    "build_suite",
+    "fixed_ports",
+    "written_tests",
+]
 
 MODULE: Final = "github.com/apache/pulsar-client-go@v0.19.0"
 PORT: Final = 6650
+TLS_PORT: Final = 6651
 ADMIN_PORT: Final = 8080
+ADMIN_TLS_PORT: Final = 8443
 """Constants of the suite."""
 BUILD_LIMIT: Final = 600.0
 """Seconds for the first build, which may download modules; later runs use the cached program."""
@@ -97,7 +109,7 @@ def fixed_ports() -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for port in (PORT, ADMIN_PORT):
+        for port in (PORT, TLS_PORT, ADMIN_PORT, ADMIN_TLS_PORT):
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:

@@ -7,6 +7,7 @@ background, a few at once, as they mostly wait; each has a test here with its re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,8 +19,10 @@ import pytest
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from tests.pulsar_broker.go_suite import (
     ADMIN_PORT,
+    ADMIN_TLS_PORT,
     BUILD_LIMIT,
     PORT,
+    TLS_PORT,
     GoSuite,
     build_suite,
     fixed_ports,
@@ -54,11 +57,11 @@ async def broker(suite: GoSuite) -> AsyncIterator[None]:
             max_message_size=1 << 20,
             policy_interval=5.0,
         ) as pulsar,
-        tls_relay(6651, PORT, *files),
-        tls_relay(8443, ADMIN_PORT, *files),
+        tls_relay(TLS_PORT, PORT, *files),
+        tls_relay(ADMIN_TLS_PORT, ADMIN_PORT, *files),
     ):
         for node in runtime_of(pulsar).nodes.values():
-            node.service_url_tls = "pulsar+ssl://localhost:6651"
+            node.service_url_tls = f"pulsar+ssl://localhost:{TLS_PORT}"
         yield
 
 
@@ -104,10 +107,17 @@ def suite() -> GoSuite:
 def outcomes(request: pytest.FixtureRequest, suite: GoSuite) -> Iterator[Outcomes]:
     """The outcomes of all tests that are selected, which run in a thread."""
     found: dict[str, Future[str]] = {name: Future() for name in selected(request.session.items)}
+    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        started.append((asyncio.get_running_loop(), task))
+        await run(suite, found)
 
     def target() -> None:
         try:
-            asyncio.run(run(suite, found))
+            asyncio.run(main())
         except BaseException as error:
             for each in found.values():
                 if not each.done():
@@ -117,6 +127,10 @@ def outcomes(request: pytest.FixtureRequest, suite: GoSuite) -> Iterator[Outcome
         thread = threading.Thread(target=target, name="pulsar-client-go")
         thread.start()
         yield found
+        for loop, task in started:
+            if not loop.is_closed():  # the run of tests ends early
+                with contextlib.suppress(RuntimeError):  # it has ended now
+                    loop.call_soon_threadsafe(task.cancel)
         thread.join()
 
 

@@ -24,6 +24,7 @@ from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from tests.apache_pulsar import RunningPulsar
+from tests.pulsar_broker.key_owners import KEYS, OWNERS
 
 pytestmark = [pytest.mark.real, pytest.mark.java]
 
@@ -315,6 +316,24 @@ async def test_a_topic_that_is_not_persistent(apache_pulsar: RunningPulsar) -> N
         await produce(apache_pulsar, topic, b"5", b"6", in_batch=True)
         assert [message.value for message in await receive(consumer, 4)] == [b"3", b"4", b"5", b"6"]
         await consumer.flush()
+
+
+@pytest.mark.full
+async def test_keys_belong_to_the_names_of_consumers(apache_pulsar: RunningPulsar) -> None:
+    topic = new_topic()
+    async with (
+        consuming(apache_pulsar, topic, "key_shared", consumer_name="a") as first,
+        consuming(apache_pulsar, topic, "key_shared", consumer_name="b") as second,
+        PulsarClient(apache_pulsar.service_url) as client,
+        client.producer(topic, PulsarProducerConfig(batching=False)) as producer,
+    ):
+        for key in KEYS:
+            await producer.send(b"x", key=key)
+        async with asyncio.timeout(LIMIT):
+            while first.queued + second.queued < len(KEYS):
+                await asyncio.sleep(0.05)
+        found = {(await second.receive()).key for _ in range(second.queued)}
+    assert "".join(str(int(key in found)) for key in KEYS) == OWNERS["a", "b"]
 
 
 @pytest.mark.full
