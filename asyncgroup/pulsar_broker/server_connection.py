@@ -23,13 +23,12 @@ from asyncgroup.pulsar_broker.transaction_answers import TRANSACTION_ANSWERS, tr
 __all__ = ["PulsarServerConnection", "ServingNode", "Traffic"]
 
 FEATURES: Final = c.FeatureFlags(
-    supports_auth_refresh=True,
-    supports_broker_entry_metadata=True,
-    supports_partial_producer=True,
     supports_topic_watchers=True,
     supports_get_partitioned_metadata_without_auto_creation=True,
+    supports_repl_dedup_by_lid_and_eid=True,
     supports_topic_watcher_reconcile=True,
 )
+"""Those of Pulsar 4.2."""
 
 NO_REQUEST: Final = (1 << 64) - 1
 """The request id of an answer to a command without one."""

@@ -77,8 +77,12 @@ async def test_lists_with_pattern_and_hash(apache_pulsar: RunningPulsar) -> None
     await apache_pulsar.admin.create_partitioned_topic(f"{start}-p", 2)
     names = [f"persistent://{NAMESPACE}/{start}-{end}" for end in ("a", "p-partition-0", "p-partition-1")]
     async with connected(apache_pulsar) as connection:
-        features = connection.features
-        assert (features.supports_topic_watchers, features.supports_topic_watcher_reconcile) == (True, True)
+        assert connection.features == c.FeatureFlags(
+            supports_topic_watchers=True,
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_repl_dedup_by_lid_and_eid=True,
+            supports_topic_watcher_reconcile=True,
+        )
         whole = await listed(connection)
         assert set(names) <= set(whole.topics)
         assert (whole.filtered, whole.changed, whole.topics_hash) == (False, True, topics_hash(whole.topics))
