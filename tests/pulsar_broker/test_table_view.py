@@ -159,6 +159,18 @@ async def test_its_last_messages_may_be_gone() -> None:
         assert view == {"a": b"1", "b": b"1"}
 
 
+async def test_a_last_message_that_never_comes_delays_no_refresh() -> None:
+    def later(answer: Any) -> None:
+        answer.last_message_id.entry_id += 5
+
+    async with embedded() as (pulsar, client), client.table_view("t") as view:
+        await put(client, a=b"1")
+        pulsar.faults.on("GetLastMessageId").mutate(later)
+        async with asyncio.timeout(2):
+            await view.refresh()
+        assert view == {"a": b"1"}
+
+
 async def test_misuse() -> None:
     async with embedded() as (_, client):
         with pytest.raises(ConfigError, match="a function of bytes"):

@@ -257,6 +257,25 @@ async def test_updates_of_a_watch_are_enough_if_their_hash_is_right() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [("persistent", {b"1"}), ("non-persistent", {b"2", b"3"}), ("all", {b"1", b"2", b"3"})],
+)
+async def test_topics_that_are_not_persistent(mode: str, wanted: set[bytes | None]) -> None:
+    config = PulsarConsumerConfig(regex_subscription_mode=mode)
+    first, second = ("non-persistent://public/default/orders-2", "non-persistent://public/default/orders-3")
+    async with embedded() as (pulsar, client):
+        pulsar.create_topic("orders-1")
+        pulsar.create_topic(first)
+        async with client.subscribe(ORDERS, "s", config=config) as consumer:
+            pulsar.create_topic(second)
+            await asyncio.sleep(61)
+            for topic, value in (("orders-1", b"1"), (first, b"2"), (second, b"3")):
+                await produce(client, topic, value)
+            assert await receive(consumer, len(wanted)) == wanted
+            assert await nothing_comes(consumer)
+
+
+@pytest.mark.parametrize(
     ("pattern", "text"),
     [
         (re.compile("a/b"), "tenant/namespace/pattern"),

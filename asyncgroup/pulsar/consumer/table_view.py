@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import replace
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -218,19 +218,23 @@ class PulsarTableView(Mapping[str, V]):
         self._check_open()
         if not self._consumer.topic.is_persistent:
             return  # nothing of before is delivered
-        ends: dict[int, MessageId] = {}
-        for consumer in self._consumer.partitions:
-            if (last := await end_of_backlog(consumer)) is not None:
-                ends[consumer.partition] = last
+        ends = await self._ends(self._consumer.partitions)
         retry = RetryLoop(self._core_of().new_backoff())
         while ends := {number: last for number, last in ends.items() if not self._has_read(number, last)}:
             self._progress.clear()
-            if not await retry.wait(self._progress):
-                # messages may be gone, or not be delivered
-                for consumer in self._consumer.partitions:
-                    if consumer.partition in ends and await end_of_backlog(consumer) is None:
-                        del ends[consumer.partition]
+            if await retry.wait(self._progress):
+                retry.reset()
+            else:  # messages may be gone, or not be delivered
+                behind = [each for each in self._consumer.partitions if each.partition in ends]
+                still = await self._ends(behind)
+                ends = {number: last for number, last in ends.items() if number in still}
             self._check_open()
+
+    async def _ends(self, consumers: Iterable[PulsarConsumer]) -> dict[int, MessageId]:
+        """Return the last messages of partitions, of those that have any that were not read."""
+        asked = list(consumers)
+        found = await asyncio.gather(*(end_of_backlog(each) for each in asked))
+        return {each.partition: last for each, last in zip(asked, found, strict=True) if last is not None}
 
     def _check_open(self) -> None:
         if self._end is not None:
