@@ -29,7 +29,7 @@ from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.seeds import plan_of
 from tests.simulate.shrink import shrink
 
-__all__ = ["main"]
+__all__ = ["main", "seed_range"]
 
 EVERY = 100
 """Runs per line of progress if the output is not a terminal."""
@@ -65,8 +65,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seeds", type=_seeds, default=range(200), metavar="FROM:TO")
-    which.add_argument("--seed", type=_seeds, dest="seeds", metavar="N")
+    which.add_argument("--seeds", type=seed_range, default=range(200), metavar="FROM:TO")
+    which.add_argument("--seed", type=seed_range, dest="seeds", metavar="N")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--story", action="store_true")
     parser.add_argument("--requests", action="store_true")
@@ -76,7 +76,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _seeds(text: str) -> range:
+def seed_range(text: str) -> range:
+    """Return the seeds of `FROM:TO`, or a single one. Raises ArgumentTypeError."""
     first, colon, last = text.partition(":")
     try:
         seeds = range(int(first or 0), int(last) if colon else int(first) + 1)

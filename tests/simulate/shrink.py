@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
-from tests.simulate.plan import Action, Plan
+from tests.simulate.plan import Action
 from tests.simulate.run import Outcome, run_plan
 
 __all__ = ["shrink"]
 
 
+class Shrinkable(Protocol):
+    """A plan."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Its actions."""
+        ...
+
+    def without(self, actions: Sequence[Action]) -> Self:
+        """Return the plan without some actions."""
+        ...
+
+
+_Plan = TypeVar("_Plan", bound=Shrinkable)
+
+
 def shrink(
-    plan: Plan, failed: Outcome, seconds: float = 60.0, run: Callable[[Plan], Outcome] = run_plan
-) -> tuple[Plan, Outcome]:
+    plan: _Plan, failed: Outcome, seconds: float = 60.0, run: Callable[[Any], Outcome] = run_plan
+) -> tuple[_Plan, Outcome]:
     """Return the shortest plan found within `seconds` of real time that violates the same invariant, and its run.
 
     Delta debugging over the actions (Zeller's ddmin): removes halves first, then quarters, … then single actions.

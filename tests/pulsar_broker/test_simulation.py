@@ -1,0 +1,96 @@
+"""The simulation of Pulsar (`python -m tests.simulate_pulsar`): no seed breaks an invariant, and bugs introduced on purpose are found.
+
+Each run has its own event loop, so these tests are plain functions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.profiles import current_profile, long_family
+from tests.simulate.shrink import shrink
+from tests.simulate_pulsar.mutations import MUTATIONS, find_mutation
+from tests.simulate_pulsar.parallel import outcomes
+from tests.simulate_pulsar.planner import ACTIONS, plan_of
+from tests.simulate_pulsar.report import RunSummary, describe_failed_run
+from tests.simulate_pulsar.run import run_plan, run_seed
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 40 if current_profile() == "full" else 4
+SOAK_CHUNK = 500
+
+FOUND_BUGS: dict[int, str] = {}
+"""Seeds that reproduce earlier bugs with the current plans."""
+
+
+def check(seeds: Sequence[int], jobs: int = 1) -> RunSummary:
+    """Run all seeds; fail with the shortest plan of the first one that breaks an invariant."""
+    summary = RunSummary()
+    for outcome in outcomes(seeds, jobs):
+        summary.add(outcome)
+        if outcome.violation is not None:
+            plan, shortest = shrink(plan_of(outcome.seed), outcome, 20.0, run_plan)
+            pytest.fail(describe_failed_run(shortest, plan), pytrace=False)
+    return summary
+
+
+@pytest.mark.timeout(600)
+def test_seeds() -> None:
+    summary = check(range(SEEDS))
+    assert summary.counts["messages"] > 10 * SEEDS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, 10_000, SOAK_CHUNK))
+def test_many_seeds(first: int) -> None:
+    """10,000 seeds; `python -m tests.simulate_pulsar --seeds 0:10000 --jobs 2` also prints the sums."""
+    summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
+    assert summary.unused == []
+
+
+def test_plans_are_drawn_of_every_kind() -> None:
+    plans = [plan_of(seed) for seed in range(200)]
+    assert {action.kind for plan in plans for action in plan.actions} == set(ACTIONS)
+    assert sum(plan.is_orderly for plan in plans) > 10
+    subscriptions = [spec for plan in plans for spec in plan.setting.subscriptions.values()]
+    assert {(spec.kind, spec.queue is None) for spec in subscriptions} == {
+        (kind, is_plain)
+        for kind in ("exclusive", "shared", "failover", "key_shared")
+        for is_plain in (False, True)
+    }
+
+
+@pytest.mark.full
+def test_runs_are_reproducible() -> None:
+    """In other processes, with other hash seeds and memory addresses, and after other runs."""
+
+    def stories(hash_seed: str) -> str:
+        code = (
+            "from tests.simulate_pulsar.run import run_seed\nfor n in range(3, 7): print(run_seed(n).digest)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    assert stories("1") == stories("2")
+    assert run_seed(6).digest == stories("3").split()[-1]
+
+
+@pytest.mark.parametrize("name", long_family(MUTATIONS))
+def test_mutants_are_detected(name: str) -> None:
+    seed = MUTATIONS[name].seed
+    assert find_mutation(name, [seed]) is not None
+    check([seed])

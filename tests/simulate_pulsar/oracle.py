@@ -1,0 +1,145 @@
+"""What a subscription has received and acknowledged, and the invariants of that. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from asyncgroup.pulsar import PulsarMessage
+from tests.simulate.story import Violation
+from tests.simulate_pulsar.plan import SubscriptionSpec
+
+__all__ = ["MessagePlace", "PartitionOracle", "SubscriptionOracle", "place_of"]
+
+
+class MessagePlace(NamedTuple):
+    """Where a message is in its partition; of a value in chunks its last one. Places sort as the log does."""
+
+    ledger: int
+    entry: int
+    index: int
+
+
+def place_of(message: PulsarMessage) -> MessagePlace:
+    """Return the place of a message that was received."""
+    found = message.message_id
+    return MessagePlace(found.ledger_id, found.entry_id, max(found.batch_index, 0))
+
+
+class PartitionOracle:
+    """One partition of a subscription."""
+
+    def __init__(self, subscription: SubscriptionSpec, topic: str) -> None:
+        self.subscription = subscription
+        self.topic = topic
+        self.received: Counter[MessagePlace] = Counter()
+        """The messages that were received since the last seek."""
+        self.acked: set[MessagePlace] = set()
+        """Those that a consumer has acknowledged, perhaps in vain."""
+        self.kept_over_seek: set[MessagePlace] = set()
+        """Messages of batches that were acknowledged before a seek: the broker forgets that for the whole entry only.
+
+        The consumer that has moved the subscription knows it; another one does not get them again.
+        """
+        self.required_from: MessagePlace | None = None
+        """The first message that has to be received; None: all."""
+        self._before_seek: set[MessagePlace] = set()
+        self._first_by_key: dict[bytes | None, MessagePlace] = {}
+        self._confirmed: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._confirmed_up_to: MessagePlace | None = None
+
+    def __repr__(self) -> str:
+        return f"<PartitionOracle {self.topic} of {self.subscription.name}: {len(self.received)} received>"
+
+    # --- consumers --------------------------------------------------------------------------------------------------------
+
+    def receive(self, who: str, message: PulsarMessage, *, is_exact: bool) -> None:
+        """A program has received a message; `is_exact`: none comes again that was acknowledged. Raises Violation."""
+        place = place_of(message)
+        text = f"{who} gets {message.value!r:.30} at {tuple(place)} of {self.topic}"
+        if is_exact and place in self.acked:
+            raise Violation("orderly actions cost no acknowledgement", f"{text} again")
+        if place not in self.received:
+            self._check_order(message, place, text)
+        self.received[place] += 1
+
+    def _check_order(self, message: PulsarMessage, place: MessagePlace, text: str) -> None:
+        """Check that first deliveries are in order: of a partition, or in Key_Shared subscriptions of a key."""
+        kind = self.subscription.kind
+        if kind == "shared" or (message.value or b"").split(b".")[0].endswith(b"d"):
+            return
+        key = message.key if kind == "key_shared" else None
+        if kind == "key_shared" and key is None:
+            return
+        before = self._first_by_key.get(key)
+        if before is not None and place < before:
+            raise Violation("first deliveries are in order", f"{text} after {tuple(before)}, key {key!r}")
+        self._first_by_key[key] = place
+
+    def begin(self) -> None:
+        """Another consumer has begun, which does not know what was acknowledged before a seek."""
+        self.kept_over_seek |= self._before_seek
+
+    def confirm(self, place: MessagePlace) -> None:
+        """The broker has confirmed an acknowledgement."""
+        self._confirmed[place[:2]] |= 1 << place.index
+
+    def confirm_up_to(self, place: MessagePlace) -> None:
+        """The broker has confirmed an acknowledgement of all messages up to one."""
+        if self._confirmed_up_to is None or place > self._confirmed_up_to:
+            self._confirmed_up_to = place
+
+    # --- the broker -------------------------------------------------------------------------------------------------------
+
+    def push(self, position: tuple[int, int], bits: int) -> None:
+        """The broker pushes messages of an entry. Raises Violation."""
+        again = bits & self._confirmed.get(position, 0)
+        last = self._confirmed_up_to
+        if last is not None and position < last[:2]:
+            again = bits
+        elif last is not None and position == last[:2]:
+            again |= bits & ((1 << (last.index + 1)) - 1)
+        if again:
+            text = f"{self.topic}: {position}, messages {again:b} in bits"
+            raise Violation("what is acknowledged is not pushed again", text)
+
+    def move(self, to: MessagePlace) -> None:
+        """The broker has moved the subscription: it may push everything from there on."""
+        self._confirmed.clear()
+        self._confirmed_up_to = None
+        self.restart(to)
+
+    def restart(self, required_from: MessagePlace | None) -> None:
+        """The subscription has moved, and this message has to be received; None: all."""
+        self._before_seek |= self.acked
+        self.received.clear()
+        self.acked.clear()
+        self._first_by_key.clear()
+        self.required_from = required_from
+
+
+class SubscriptionOracle:
+    """All partitions of a subscription."""
+
+    def __init__(self, spec: SubscriptionSpec) -> None:
+        self.spec = spec
+        self.partitions: dict[str, PartitionOracle] = {}
+        self.handled: set[bytes] = set()
+        """The values that a handler of a work queue has finished."""
+        self.failures: Counter[bytes] = Counter()
+        """How often a handler has failed."""
+
+    def __repr__(self) -> str:
+        return f"<SubscriptionOracle {self.spec.name}: {len(self.partitions)} partitions>"
+
+    def at(self, topic: str) -> PartitionOracle:
+        """Return that of a partition, by its complete name."""
+        found = self.partitions.get(topic)
+        if found is None:
+            found = self.partitions[topic] = PartitionOracle(self.spec, topic)
+        return found
+
+    def of(self, message: PulsarMessage) -> PartitionOracle:
+        """Return that of the partition of a message."""
+        partition = message.partition
+        return self.at(f"{message.topic}-partition-{partition}" if partition >= 0 else message.topic)

@@ -1,0 +1,209 @@
+"""The parts of a run: the embedded Pulsar, the network, the programs, and what is known of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+from asyncgroup.model import clock_of_loop
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.testing.virtual.tcp_stack import source_ip
+from tests.pulsar_broker.internals import runtime_of
+from tests.simulate.conditions import SimulatedNetwork
+from tests.simulate.story import Story, Violation
+from tests.simulate_pulsar.consumer import SimConsumer
+from tests.simulate_pulsar.observer import PushObserver
+from tests.simulate_pulsar.oracle import MessagePlace, SubscriptionOracle
+from tests.simulate_pulsar.plan import ConsumerSpec, SimPlan
+from tests.simulate_pulsar.producer import SimPulsarProducer
+from tests.simulate_pulsar.program import PulsarProgram
+from tests.simulate_pulsar.queue_member import SimQueueMember
+
+AnyConsumer: TypeAlias = SimConsumer | SimQueueMember
+
+__all__ = ["PORT", "PulsarWorld", "host_of"]
+
+PORT: Final = 6650
+
+
+def host_of(number: int) -> str:
+    """Return the address of a broker."""
+    return f"10.0.0.{number}"
+
+
+class PulsarWorld:
+    """All parts of a run. The first violation passed to `fail` ends the run."""
+
+    def __init__(self, plan: SimPlan, network: SimulatedNetwork) -> None:
+        self.plan = plan
+        self.network = network
+        self.loop = asyncio.get_running_loop()
+        self.now_ms = clock_of_loop()
+        self.story = Story(self.loop.time, self._on_log, {})
+        setting = plan.setting
+        self.oracles = {name: SubscriptionOracle(spec) for name, spec in setting.subscriptions.items()}
+        self.observer = PushObserver(self.oracles, self.fail, self.now_ms, self.story.count)
+        self.pulsar = EmbeddedPulsar(
+            hosts=[host_of(number) for number in range(1, setting.brokers + 1)],
+            port=PORT,
+            failover_delay=setting.failover_delay,
+            deduplication=setting.deduplicates,
+            history_limit=100_000,
+            history_bytes=1 << 30,
+        )
+        self.runtime = runtime_of(self.pulsar)
+        self.consumers: dict[str, AnyConsumer] = {}
+        self.producers: dict[str, SimPulsarProducer] = {}
+        self.broken: asyncio.Future[None] = self.loop.create_future()
+        self.violation: Violation | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hosts: dict[str, str] = {}
+        self._stopped: set[int] = set()
+        self.loop.set_exception_handler(self._on_loop_error)
+
+    # --- violations -------------------------------------------------------------------------------------------------------
+
+    def fail(self, violation: Violation) -> None:
+        """Record a violated invariant; the first one ends the run."""
+        if self.violation is None:
+            self.violation = violation
+            self.story.write("VIOLATION", str(violation))
+        if not self.broken.done():
+            self.broken.set_result(None)
+
+    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.fail(Violation("no unhandled errors", f"{context.get('message')}: {context.get('exception')!r}"))
+
+    def _on_log(self, _: str) -> str:
+        return self._hosts.get(source_ip.get() or "", "log")
+
+    async def until(self, when: float) -> None:
+        """Wait until a point in time; raise a violation that happens before."""
+        await asyncio.wait([self.broken], timeout=max(0.0, when - self.loop.time()))
+        if self.violation is not None:
+            raise self.violation
+
+    # --- tasks ------------------------------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine in a task; an exception is a violation."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks = [one for one in self._tasks if not one.done()]
+        self._tasks.append(task)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(Violation("no unexpected exceptions", f"{task.get_name()}: {error!r}"))
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The tasks that have not ended."""
+        return [task for task in self._tasks if not task.done()]
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call a function in `seconds`."""
+        self.loop.call_later(seconds, call)
+
+    # --- programs ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def service_url(self) -> str:
+        """The addresses of all brokers."""
+        return self.pulsar.service_url
+
+    def join(self, spec: ConsumerSpec) -> AnyConsumer:
+        """Start a program with a consumer."""
+        host = f"10.1.0.{len(self.consumers) + 1}"
+        self._hosts[host] = spec.name
+        subscription = self.plan.setting.subscriptions[spec.subscription]
+        made = SimConsumer if subscription.queue is None else SimQueueMember
+        found: AnyConsumer = made(self, spec, host)
+        self.consumers[spec.name] = found
+        found.start()
+        return found
+
+    def program(self, name: str) -> PulsarProgram | None:
+        """Return a program that is active."""
+        found: PulsarProgram | None = self.consumers.get(name) or self.producers.get(name)
+        return found if found is not None and found.is_active else None
+
+    @property
+    def programs(self) -> list[PulsarProgram]:
+        """All programs that are active."""
+        return [each for each in (*self.consumers.values(), *self.producers.values()) if each.is_active]
+
+    # --- topics -----------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def topic_name(topic: str) -> str:
+        """Return the complete name of a topic."""
+        return str(TopicName.parse(topic))
+
+    def parts(self, topic: str) -> list[BrokerTopic]:
+        """Return the partitions of a topic, or the topic without any."""
+        return self.runtime.namespaces.parts_of(TopicName.parse(topic))
+
+    def ends(self, topic: str) -> dict[str, MessagePlace]:
+        """Return where the next message of each partition will be, by the partition's name."""
+        return {
+            str(each.name): MessagePlace(*each.log.position_of(each.log.end), 0) for each in self.parts(topic)
+        }
+
+    # --- brokers ----------------------------------------------------------------------------------------------------------
+
+    def stop_broker(self, number: int, seconds: float) -> None:
+        """Stop a broker, and start it again after `seconds`."""
+        if number not in self._stopped:
+            self._stopped.add(number)
+            self.spawn(self._restart_broker(number, seconds), f"broker {number} is down")
+
+    async def _restart_broker(self, number: int, seconds: float) -> None:
+        node = self.runtime.nodes[number]
+        await node.stop()
+        await asyncio.sleep(seconds)
+        await node.start()
+        self._stopped.discard(number)
+        self.story.write(f"broker {number}", "is up again")
+
+    # --- the plan ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the brokers and the producers, and create the topics."""
+        setting = self.plan.setting
+        await self.pulsar.__aenter__()
+        for node in self.runtime.nodes.values():
+            node.max_unacked = setting.max_unacked
+        for topic, partitions in setting.topics.items():
+            self.pulsar.create_topic(topic, partitions)
+        for spec in setting.subscriptions.values():
+            self.pulsar.create_subscription(spec.topic, spec.name, position="earliest")
+        for number, producer in enumerate(self.plan.producers.values(), 1):
+            host = f"10.2.0.{number}"
+            self._hosts[host] = producer.name
+            self.producers[producer.name] = SimPulsarProducer(self, producer, host)
+            self.producers[producer.name].start()
+        self.network.conditions.is_on = True
+
+    async def end(self) -> None:
+        """Stop the brokers."""
+        await self.pulsar.__aexit__(None, None, None)
+
+    async def carry_out(self, perform: Callable[[PulsarWorld, str, tuple[Any, ...]], None]) -> None:
+        """Perform every action of the plan at its time."""
+        for action in self.plan.actions:
+            await self.until(action.at)
+            self.story.write("plan", str(action))
+            self.story.count(f"action {action.kind}")
+            perform(self, action.kind, action.args)
+        await self.until(self.plan.faults_end_at)
+
+
+def random_of(plan: SimPlan, what: str) -> random.Random:
+    """Return a separate random generator for each purpose."""
+    return random.Random(f"pulsar {plan.seed} {what}")
