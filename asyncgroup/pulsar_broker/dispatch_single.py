@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from asyncgroup.hashing.key_ranges import murmur3_32
 from asyncgroup.pulsar.wire.commands import CommandActiveConsumerChange
 from asyncgroup.pulsar.wire.enums import SubType
+from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.cursor import Cursor
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.topic_log import CompactedEntries, TopicLog
 
 __all__ = ["SingleActiveDispatcher"]
 
+POINTS: Final = 100
+"""Points of each consumer on the ring of a topic without partitions."""
+
 
 class SingleActiveDispatcher:
     """Entries go to one consumer, in order.
 
     Of a Failover subscription it is chosen among those with the best priority: by the number of the partition, in the order of their
-    names; of a topic without partitions by a hash. `after_change(call)` is called when it changes: the new one is notified and gets
+    names; of a topic without partitions by hashes of its name and theirs. `after_change(call)` is called when it changes: the new one is notified and gets
     entries after `activeConsumerFailoverDelayTimeMillis`, when `call` is called; also the first one (`scheduleReadOnActiveConsumer`).
     """
 
@@ -27,7 +33,7 @@ class SingleActiveDispatcher:
         log: TopicLog,
         cursor: Cursor,
         kind: SubType,
-        partition: int,
+        topic: TopicName,
         after_change: Callable[[Callable[[], None]], None],
     ) -> None:
         self.consumers: list[SubscribedConsumer] = []
@@ -36,7 +42,7 @@ class SingleActiveDispatcher:
         self._log = log
         self._cursor = cursor
         self._kind = kind
-        self._partition = partition
+        self._topic = topic
         self._after_change = after_change
         self._next = cursor.next_unacked(log.first)
         self._is_held = False  # until a change has taken effect
@@ -92,9 +98,8 @@ class SingleActiveDispatcher:
         found = sorted(
             (consumer for consumer in self.consumers if consumer.priority == best), key=lambda each: each.name
         )
-        if self._partition >= 0:
-            return found[self._partition % len(found)]
-        return min(found, key=lambda each: murmur3_32(each.name.encode()))
+        partition = self._topic.partition
+        return found[partition % len(found)] if partition >= 0 else _nearest(self._topic, found)
 
     def _notify(self) -> None:
         for consumer in self.consumers:
@@ -170,3 +175,14 @@ class SingleActiveDispatcher:
     def restore(self, indexes: Iterable[int]) -> None:  # noqa: ARG002  Shared subscriptions have it
         """A transaction was aborted: everything that is not acknowledged comes again, to keep the order."""
         self.rewind()
+
+
+def _nearest(topic: TopicName, consumers: Sequence[SubscribedConsumer]) -> SubscribedConsumer:
+    """Return the consumer with the next point on a ring after that of a topic (`peekConsumerIndexFromHashRing`)."""
+    ring = {_hash(f"{consumer.name}{number}"): consumer for consumer in consumers for number in range(POINTS)}
+    points, hash_of_topic = sorted(ring), _hash(str(topic))
+    return ring[points[bisect_left(points, hash_of_topic) % len(points)]]
+
+
+def _hash(text: str) -> int:
+    return murmur3_32(text.encode()) & 0x7FFFFFFF  # Java's hashes have 31 bits

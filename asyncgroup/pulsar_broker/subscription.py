@@ -11,6 +11,7 @@ from asyncgroup.pulsar.wire.ack_set import bits_of
 from asyncgroup.pulsar.wire.commands import CommandReachedEndOfTopic, CommandSubscribe, MessageIdData
 from asyncgroup.pulsar.wire.enums import AckType, KeySharedMode, SubType
 from asyncgroup.pulsar.wire.server_errors import ServerError
+from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.cursor import Cursor
 from asyncgroup.pulsar_broker.dispatch_shared import KeySharedDispatcher, SharedDispatcher
 from asyncgroup.pulsar_broker.dispatch_single import SingleActiveDispatcher
@@ -41,7 +42,7 @@ class TopicSubscription:
     """A subscription of one topic or partition."""
 
     def __init__(
-        self, name: str, log: TopicLog, start: int, partition: int, timing: Timing, *, is_durable: bool
+        self, name: str, topic: TopicName, log: TopicLog, start: int, timing: Timing, *, is_durable: bool
     ) -> None:
         self.name = name
         self.cursor = Cursor(start)
@@ -51,7 +52,7 @@ class TopicSubscription:
         self.pending_acks = PendingAckHandle(log, self.cursor)
         """What open transactions have acknowledged."""
         self._log = log
-        self._partition = partition
+        self._topic = topic
         self._timing = timing
         self._dispatcher: SingleActiveDispatcher | SharedDispatcher | None = None
         self._is_terminated = False
@@ -108,7 +109,7 @@ class TopicSubscription:
     ) -> SingleActiveDispatcher | SharedDispatcher:
         timing = self._timing
         if kind in _IN_ORDER:
-            return SingleActiveDispatcher(self._log, self.cursor, kind, self._partition, timing.after_change)
+            return SingleActiveDispatcher(self._log, self.cursor, kind, self._topic, timing.after_change)
 
         def wake(time: int) -> None:
             timing.wake(time, made.on_due)

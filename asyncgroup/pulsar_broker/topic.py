@@ -161,7 +161,7 @@ class BrokerTopic:
 
     def _add(self, name: str, start: int, *, is_durable: bool) -> TopicSubscription:
         found = self.subscriptions[name] = TopicSubscription(
-            name, self.log, start, self.name.partition, self._timing, is_durable=is_durable
+            name, self.name, self.log, start, self._timing, is_durable=is_durable
         )
         if self.is_terminated:
             found.terminate()

@@ -48,6 +48,7 @@ REPEATED: Final[Sequence[str]] = (
     "TestConsumerKeyShared",
     "TestConsumerKeySharedWithDelayedMessages",
     "TestConsumerKeySharedWithOrderingKey",
+    "TestKeyBasedBatchProducerConsumerKeyShared",
 )
 """Tests that may fail although the broker is right: they have several attempts."""
 
@@ -60,5 +61,17 @@ LONG: Final[Sequence[str]] = (
 )
 """Tests that wait for half a minute or more: they begin first."""
 
-ALONE: Final[Sequence[str]] = ("TestSendContextExpired", "TestSendTimeout")
-"""Tests that set policies for all topics: no other one runs beside them."""
+ALONE: Final[Sequence[str]] = (
+    # they set policies of all topics
+    "TestSendContextExpired",
+    "TestSendTimeout",
+    # each has a topic of another one
+    "TestConsumerEventTime",
+    "TestConsumerForceUnSubscribe",
+    "TestConsumerGetLastMessageIDs",
+    "TestConsumerUnSubscribe",
+    "TestEventTime",
+    "TestProducerConsumer",
+    "TestReaderWithBackoffPolicy",
+)
+"""Tests beside which no other one runs."""

@@ -14,9 +14,11 @@ from asyncgroup.pulsar.wire.commands import Command, CommandMessage, CommandSubs
 from asyncgroup.pulsar.wire.enums import AckType, SubType
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.subscription import Timing
+from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.topic_log import TopicLog
 from tests.pulsar_broker.entries import metadata
+from tests.pulsar_broker.key_owners import ACTIVE
 
 KEYS = ["a", "b", "c", "d"]
 ORDERED = (SubType.EXCLUSIVE, SubType.FAILOVER)
@@ -256,3 +258,21 @@ def test_redeliveries_are_counted_until_the_last_consumer_leaves() -> None:
     scene.flow(0, 10)
     [client] = scene.clients.values()
     assert set(client.has) == {0}
+
+
+def active_consumer(topic: str, *names: str) -> str:
+    timing = Timing(lambda: 0, lambda *_: None, lambda _: None)
+    subscription = TopicSubscription("s", TopicName.parse(topic), TopicLog(), 0, timing, is_durable=True)
+    for number, name in enumerate(names):
+        command = CommandSubscribe(
+            topic=topic, subscription="s", sub_type=SubType.FAILOVER, consumer_id=number, request_id=0
+        )
+        subscription.add(SubscribedConsumer(command, name, -1, lambda *_: None))
+    assert subscription.active is not None
+    return subscription.active.name
+
+
+def test_the_active_consumer_depends_on_names() -> None:
+    found = [active_consumer(f"topic-{number}", "c", "a", "b") for number in range(len(ACTIVE))]
+    assert "".join(found) == ACTIVE
+    assert [active_consumer(f"t-partition-{number}", "c", "a", "b") for number in range(4)] == list("abca")
