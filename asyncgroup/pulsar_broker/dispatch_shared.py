@@ -220,7 +220,8 @@ class SharedDispatcher:
 
     def restore(self, indexes: Iterable[int]) -> None:
         """A transaction was aborted: the entries that it had acknowledged come again, to any consumer."""
-        again = [index for index in indexes if not self._cursor.is_acked(index)]
+        # those after `_next` are read there: a dispatcher may be newer than the transaction
+        again = [index for index in indexes if index < self._next and not self._cursor.is_acked(index)]
         for index in again:
             self.redeliveries[index] += 1
             if (holder := self._holders.get(index)) is not None:

@@ -124,6 +124,25 @@ async def test_acknowledgements_of_an_open_transaction_outlive_a_load() -> None:
         assert len(runtime_of(pulsar).subscription("t", "s").pending_acks) == 0
 
 
+async def test_what_comes_again_after_a_load_comes_once() -> None:
+    async with embedded() as (pulsar, client):
+        await client.connect_coordinator()
+        producer = await client.produce_to("t")
+        await producer.send(b"a")
+        await producer.send(b"b")
+        consumer = await client.subscribe("t", "s", SubType.SHARED)
+        await consumer.received(2)
+        transaction = await client.begin()
+        await client.add_subscription(transaction, "t", "s")
+        await consumer.ack(1, transaction=transaction)
+        pulsar.unload("t")
+        consumer = await client.subscribe("t", "s", SubType.SHARED, permits=1)
+        assert await consumer.received(1) == ["0:a"]
+        assert await client.abort(transaction) == "ok"
+        consumer.flow(10)
+        assert await consumer.received(1) == ["1:b"]
+
+
 async def test_a_coordinator_moves_when_its_broker_stops_and_aborts_what_has_timed_out() -> None:
     async with embedded(2) as (pulsar, client):
         pulsar.unload(str(COORDINATORS), to=2)
