@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ConsumerView,
         ProducerView,
         PulsarTopicView,
+        PulsarTransactionView,
         SubscriptionView,
     )
 
@@ -57,6 +58,7 @@ __all__ = [
     "PulsarHistory",
     "PulsarOptions",
     "PulsarTopicView",
+    "PulsarTransactionView",
     "ServerFailure",
     "StoredMessage",
     "SubscriptionView",
@@ -70,7 +72,14 @@ _NAMES = {
     "options": ["PulsarOptions"],
     "stored_messages": ["StoredMessage"],
     "traffic": ["PulsarExchange", "PulsarFault", "PulsarFaults", "PulsarHistory"],
-    "views": ["BrokerView", "ConsumerView", "ProducerView", "PulsarTopicView", "SubscriptionView"],
+    "views": [
+        "BrokerView",
+        "ConsumerView",
+        "ProducerView",
+        "PulsarTopicView",
+        "PulsarTransactionView",
+        "SubscriptionView",
+    ],
 }
 """The public names of each module."""
 

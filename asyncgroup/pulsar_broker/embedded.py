@@ -24,9 +24,11 @@ from asyncgroup.pulsar_broker.transaction_coordinators import COORDINATOR_TOPIC
 from asyncgroup.pulsar_broker.views import (
     BrokerView,
     PulsarTopicView,
+    PulsarTransactionView,
     SubscriptionView,
     view_broker,
     view_pulsar_topic,
+    view_pulsar_transaction,
     view_subscription,
 )
 
@@ -232,7 +234,7 @@ class EmbeddedPulsar:
     def messages(self, topic: str, partition: int | None = None) -> list[StoredMessage]:
         """Return the decoded messages of a topic, or of one partition, ordered by partition and position.
 
-        Messages of open and aborted transactions are included, markers are not.
+        Messages of open and aborted transactions are included, with `committed` False; markers are not.
         """
         parts = self._parts(topic)
         if partition is not None:
@@ -265,6 +267,12 @@ class EmbeddedPulsar:
             known = sorted({each for part in parts for each in part.subscriptions})
             raise UsageError(f"topic {topic!r} has no subscription {name!r}; it has {known}")
         return view_subscription(TopicName.parse(topic), found)
+
+    @property
+    def transactions(self) -> dict[str, PulsarTransactionView]:
+        """Snapshots of the transactions that have not ended, by the text of their ids."""
+        found = map(view_pulsar_transaction, self._runtime.coordinators.transactions)
+        return {transaction.id: transaction for transaction in found}
 
     # --- history and faults -----------------------------------------------------------------------------------------------
 

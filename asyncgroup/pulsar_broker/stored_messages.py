@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
@@ -28,6 +28,8 @@ class StoredMessage:
     """A message. Times are in ms since 1970, None without one; `partition` is -1 in a topic without partitions.
 
     A value in chunks is one message, with the id of its last chunk. The value of an encrypted message is as it is stored.
+    `transaction` is the text of its transaction's id, such as `(0,3)`, and `committed` False while that is open, and after it
+    was aborted.
     """
 
     topic: str
@@ -42,6 +44,8 @@ class StoredMessage:
     deliver_at: int | None
     producer_name: str
     sequence_id: int
+    transaction: str | None = None
+    committed: bool = True
 
 
 def stored_messages(topic: BrokerTopic) -> Iterator[StoredMessage]:
@@ -51,10 +55,11 @@ def stored_messages(topic: BrokerTopic) -> Iterator[StoredMessage]:
     for stored in topic.log:
         if stored.metadata.marker_type is not None:
             continue
+        transaction, committed = _transaction(topic, stored)
         try:
             entry = _decode(stored, partition)
         except EntryError:
-            yield _encrypted(stored, name, partition)
+            yield replace(_encrypted(stored, name, partition), transaction=transaction, committed=committed)
             continue
         if stored.metadata.num_chunks_from_msg is not None and stored.metadata.num_chunks_from_msg > 1:
             parts = chunks.setdefault(stored.metadata.uuid or "", [])
@@ -64,7 +69,18 @@ def stored_messages(topic: BrokerTopic) -> Iterator[StoredMessage]:
             del chunks[stored.metadata.uuid or ""]
             entry.body = _joined(parts)
         for message in entry.messages():
-            yield _view(message, name, partition)
+            view = _view(message, name, partition)
+            yield view if transaction is None else replace(view, transaction=transaction, committed=committed)
+
+
+def _transaction(topic: BrokerTopic, stored: StoredEntry) -> tuple[str | None, bool]:
+    """Return the text of a message's transaction, and whether consumers may get the message."""
+    most, least = stored.metadata.txnid_most_bits, stored.metadata.txnid_least_bits
+    if least is None:
+        return None, True
+    number = (most or 0, least)
+    is_open = topic.transactions is not None and topic.transactions.is_open(number)
+    return f"({number[0]},{number[1]})", not (is_open or stored.index in topic.log.hidden)
 
 
 def _decode(stored: StoredEntry, partition: int) -> Entry:

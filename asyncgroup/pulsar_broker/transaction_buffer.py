@@ -46,6 +46,10 @@ class TransactionBuffer:
         """The number of transactions that have messages here and have not ended."""
         return len(self._open)
 
+    def is_open(self, transaction: TransactionId) -> bool:
+        """Whether a transaction has messages here and has not ended."""
+        return transaction in self._open
+
     def check(self, transaction: TransactionId) -> None:
         """Raise ServerFailure if a transaction has certainly ended."""
         coordinator, number = transaction

@@ -12,15 +12,18 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.node import PulsarNode
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.transaction_coordinators import TxnMeta
 
 __all__ = [
     "BrokerView",
     "ConsumerView",
     "ProducerView",
     "PulsarTopicView",
+    "PulsarTransactionView",
     "SubscriptionView",
     "view_broker",
     "view_pulsar_topic",
+    "view_pulsar_transaction",
     "view_subscription",
 ]
 
@@ -99,13 +102,28 @@ class ConsumerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarTransactionView:
+    """A transaction that has not ended. `deadline` is when it is aborted, in ms since 1970 as `opened_at`.
+
+    `topics` are those that it writes to, partitions one by one; `subscriptions` are pairs of a topic and the name of a
+    subscription that it acknowledges messages of.
+    """
+
+    id: str
+    opened_at: int
+    deadline: int
+    topics: tuple[str, ...]
+    subscriptions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionView:
     """A snapshot of a subscription, over all partitions of its topic.
 
     `type` is Pulsar's name (`Key_Shared`), None before the first consumer. `backlog` counts the messages that are not
     acknowledged, also those in batches (the admin API's `msgBacklog` counts entries), `acknowledged` the other ones that the
     topic keeps, and `unacked` those that consumers have. `mark_delete` has the last position of each partition up to which
-    all messages are acknowledged.
+    all messages are acknowledged. Messages of aborted transactions do not count; those of open ones are in the backlog.
     """
 
     topic: str
@@ -162,6 +180,18 @@ def view_pulsar_topic(
     )
 
 
+def view_pulsar_transaction(transaction: TxnMeta) -> PulsarTransactionView:
+    """Return a snapshot of a transaction."""
+    most, least = transaction.id
+    return PulsarTransactionView(
+        id=f"({most},{least})",
+        opened_at=transaction.opened_at,
+        deadline=transaction.deadline,
+        topics=tuple(transaction.topics),
+        subscriptions=tuple(transaction.subscriptions),
+    )
+
+
 def view_subscription(
     name: TopicName, parts: Sequence[tuple[BrokerTopic, TopicSubscription]]
 ) -> SubscriptionView:
@@ -195,7 +225,8 @@ def view_subscription(
 def _counts(topic: BrokerTopic, subscription: TopicSubscription) -> tuple[int, int]:
     """Return the numbers of messages that are not acknowledged, and that are."""
     cursor = subscription.cursor
-    entries = [entry for entry in topic.log if entry.metadata.marker_type is None]
+    hidden = topic.log.hidden
+    entries = [entry for entry in topic.log if entry.index not in hidden]
     left = sum(cursor.unacked(entry).bit_count() for entry in entries)
     return left, sum(entry.count for entry in entries) - left
 

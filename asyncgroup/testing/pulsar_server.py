@@ -20,7 +20,12 @@ from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
 from asyncgroup.pulsar_broker.options import PulsarKeywords, PulsarOptions
 from asyncgroup.pulsar_broker.stored_messages import StoredMessage
 from asyncgroup.pulsar_broker.traffic import PulsarExchange
-from asyncgroup.pulsar_broker.views import BrokerView, PulsarTopicView, SubscriptionView
+from asyncgroup.pulsar_broker.views import (
+    BrokerView,
+    PulsarTopicView,
+    PulsarTransactionView,
+    SubscriptionView,
+)
 from asyncgroup.testing.pulsar_fault_options import PulsarFaultOptions, make_pulsar_fault
 from asyncgroup.testing.server_facades import InjectedFaults, ServerFault, ServerHistory
 from asyncgroup.testing.server_thread import CALL_TIMEOUT, ServerThread
@@ -207,6 +212,11 @@ class PulsarServer:
     def subscription(self, topic: str, name: str) -> SubscriptionView:
         """Return a snapshot of a subscription."""
         return self.call(lambda pulsar: pulsar.subscription(topic, name))
+
+    @property
+    def transactions(self) -> dict[str, PulsarTransactionView]:
+        """Snapshots of the transactions that have not ended, by the text of their ids."""
+        return self.call(lambda pulsar: pulsar.transactions)
 
 
 add_foreign_names(PulsarServer, FOREIGN_MEMBERS)

@@ -23,6 +23,7 @@ from asyncgroup.pulsar_broker import (
     ServerFailure,
     SubscriptionView,
 )
+from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
@@ -173,6 +174,37 @@ async def test_a_topic_and_its_producers() -> None:
             UsageError, match=r"no topic 't'; the topics are \['persistent://public/default/u'\]"
         ):
             pulsar.messages("t")
+
+
+async def test_messages_of_transactions_and_the_open_ones() -> None:
+    topics = {"t": {"subscriptions": "s"}}
+    async with (
+        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, topics=topics, auto_create_topics=False) as pulsar,
+        WireClient.of(pulsar.service_url) as client,
+    ):
+        await client.connect_coordinator()
+        producer = await client.produce_to("t")
+        await producer.send(b"plain")
+        committed, aborted, left = [await client.begin("t") for _ in range(3)]
+        for transaction in (committed, aborted, left):
+            await producer.send(b"%d" % transaction[1], transaction=transaction)
+        assert await client.add_subscription(left, "t", "s") == "ok"
+        await client.commit(committed)
+        await client.abort(aborted)
+        assert [(each.value, each.transaction, each.committed) for each in pulsar.messages("t")] == [
+            (b"plain", None, True),
+            (b"0", "(0,0)", True),
+            (b"1", "(0,1)", False),
+            (b"2", "(0,2)", False),
+        ]
+        assert pulsar.subscription("t", "s").backlog == 3, "without the aborted one, and without markers"
+        [found] = pulsar.transactions.values()
+        topic = "persistent://public/default/t"
+        assert (found.id, found.topics, found.subscriptions) == ("(0,2)", (topic,), ((topic, "s"),))
+        assert found.deadline - found.opened_at == 60_000
+        await client.commit(left)
+        assert pulsar.transactions == {}
+        assert pulsar.messages("t")[-1].committed
 
 
 # --- brokers ----------------------------------------------------------------------------------------------------------
@@ -349,17 +381,10 @@ FACE = {
         "slow_broker",
         "cut",
     ),
-    *(
-        "topics",
-        "topic",
-        "create_topic",
-        "update_partitions",
-        "delete_topic",
-        "migrate",
-        "terminate",
-        "unload",
-    ),
-    *("produce", "messages", "create_subscription", "subscription", "faults", "history", "on_unknown_topic"),
+    *("topics", "topic", "create_topic", "update_partitions", "delete_topic"),
+    *("migrate", "terminate", "unload"),
+    *("produce", "messages", "create_subscription", "subscription", "transactions"),
+    *("faults", "history", "on_unknown_topic"),
 }
 
 

@@ -42,7 +42,7 @@ MEMBERS: Final = {
     " source window",
     "PulsarServer": "admin_url advance brokers call create_subscription create_topic cut delete_topic faults history"
     " ignore_unused_faults messages produce restart_broker service_url slow_broker start_broker stop_broker subscription"
-    " terminate topic topics unload update_partitions",
+    " terminate topic topics transactions unload update_partitions",
     "VirtualDeadlock": "",
     "VirtualKafka": "advance network",
     "VirtualLivelock": "",
