@@ -171,6 +171,10 @@ class PulsarServer:
         """Let a topic accept no message any more."""
         self.call(lambda pulsar: pulsar.terminate(topic))
 
+    def migrate(self, topic: str, to_url: str) -> None:
+        """Let a topic go on in another cluster; see `EmbeddedPulsar.migrate`."""
+        self.call(lambda pulsar: pulsar.migrate(topic, to_url))
+
     def unload(self, topic: str, to: int | None = None) -> None:
         """Move a topic to the broker `to`, or have it loaded again by the same one."""
         self.call(lambda pulsar: pulsar.unload(topic, to))

@@ -41,7 +41,7 @@ MEMBERS: Final = {
     "Network": "blackhole chunk_size connections cut describe_faults heal hosts latency listeners refuse set_latency"
     " source window",
     "PulsarServer": "admin_url advance brokers call create_subscription create_topic cut delete_topic faults history"
-    " ignore_unused_faults messages produce restart_broker service_url slow_broker start_broker stop_broker subscription"
+    " ignore_unused_faults messages migrate produce restart_broker service_url slow_broker start_broker stop_broker subscription"
     " terminate topic topics transactions unload update_partitions",
     "VirtualDeadlock": "",
     "VirtualKafka": "advance network",
