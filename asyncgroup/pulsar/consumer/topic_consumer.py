@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from types import TracebackType
@@ -24,6 +23,7 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, Subscription
 from asyncgroup.pulsar.consumer.consumed_topics import ConsumedTopics, NamedTopics
 from asyncgroup.pulsar.consumer.consumer_partitions import ConsumedPartition, ConsumerPartitions
 from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
+from asyncgroup.pulsar.consumer.partition_turns import PartitionTurns
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.seeking import seek
@@ -73,7 +73,8 @@ class PulsarTopicConsumer:
         self._topics = self._consumed_topics()
         single = str(self._names[0].whole) if len(self._names) == 1 else ""
         self._by_number = self._partitions.of_topic(single)
-        self._ready: deque[ConsumedPartition] = deque()  # those with messages, in the order of their turns
+        self._turns = PartitionTurns()
+        self._ready = self._turns.ready
         self._changed = asyncio.Event()
         self._waiting = 0
         self._failure: Exception | None = None
@@ -207,7 +208,7 @@ class PulsarTopicConsumer:
         """
         while True:
             self._check_open()
-            if (message := self._take_one()) is not None:
+            if (message := self._turns.take_one()) is not None:
                 return message
             await self._wait(1)
 
@@ -218,7 +219,7 @@ class PulsarTopicConsumer:
     async def __anext__(self) -> PulsarMessage:
         """Return the next message, as `receive`. Raises StopAsyncIteration when the consumer is closed."""
         is_open = self._failure is None and not self._is_closed
-        if is_open and self._ready and (message := self._take_one()) is not None:
+        if is_open and self._ready and (message := self._turns.take_one()) is not None:
             return message  # without another coroutine
         try:
             return await self.receive()
@@ -246,7 +247,7 @@ class PulsarTopicConsumer:
             if self.queued:
                 await self._wait_for_more(most, most_bytes, max_wait)
                 self._check_open()
-                if found := self._take(most, most_bytes):
+                if found := self._turns.take(most, most_bytes):
                     return found
             else:
                 await self._wait(1)
@@ -283,40 +284,6 @@ class PulsarTopicConsumer:
         self._waiting += change
         if not self.config.receiver_queue_size:
             self._partitions.ask(self._waiting)
-
-    def _take_one(self) -> PulsarMessage | None:
-        """Remove and return a message of the partition whose turn it is; None if there is none."""
-        ready = self._ready
-        while ready:
-            part = ready[0]
-            message = part.consumer.take_one()
-            if message is not None:
-                if len(ready) > 1:
-                    ready.rotate(-1)
-                return message
-            ready.popleft()  # only now: to look whether that was its last message takes as long as to take one
-            part.is_ready = False
-        return None
-
-    def _take(self, most: float, most_bytes: float) -> list[PulsarMessage]:
-        """Remove and return messages, of each partition in turn."""
-        found: list[PulsarMessage] = []
-        size = 0
-        while self._ready and len(found) < most and (not found or size < most_bytes):
-            part = self._ready[0]
-            left = min(most - len(found), part.consumer.queued)
-            taken = part.consumer.take(int(left), most_bytes - size if found else most_bytes)
-            found += taken
-            if len(found) < most:
-                size += sum(message.size for message in taken)
-            if part.consumer.queued:
-                self._ready.rotate(-1)
-                if not taken:  # its next message is larger than the rest
-                    break
-            else:
-                self._ready.popleft()
-                part.is_ready = False
-        return found
 
     def pause(self) -> None:
         """Ask for no more messages; what was asked for is still received."""
