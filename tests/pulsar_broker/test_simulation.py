@@ -17,7 +17,7 @@ from tests.profiles import current_profile, long_family
 from tests.simulate.shrink import shrink
 from tests.simulate_pulsar.mutations import MUTATIONS, find_mutation
 from tests.simulate_pulsar.parallel import outcomes
-from tests.simulate_pulsar.planner import ACTIONS, plan_of
+from tests.simulate_pulsar.planner import ACTIONS, TRANSACTIONS, plan_of
 from tests.simulate_pulsar.report import RunSummary, describe_failed_run
 from tests.simulate_pulsar.run import run_plan, run_seed
 
@@ -41,16 +41,20 @@ def check(seeds: Sequence[int], jobs: int = 1) -> RunSummary:
 
 
 @pytest.mark.timeout(600)
-def test_seeds() -> None:
-    summary = check(range(SEEDS))
-    assert summary.counts["messages"] > 10 * SEEDS
+@pytest.mark.parametrize(("first", "count"), [(0, SEEDS), (TRANSACTIONS, SEEDS // 2)])
+def test_seeds(first: int, count: int) -> None:
+    summary = check(range(first, first + count))
+    assert summary.counts["messages"] > 10 * count
+    assert bool(summary.counts["transactions"]) == bool(first)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(0, 10_000, SOAK_CHUNK))
+@pytest.mark.parametrize(
+    "first", [kind + first for kind in (0, TRANSACTIONS) for first in range(0, 10_000, SOAK_CHUNK)]
+)
 def test_many_seeds(first: int) -> None:
-    """10,000 seeds; `python -m tests.simulate_pulsar --seeds 0:10000 --jobs 2` also prints the sums."""
+    """20,000 seeds; `python -m tests.simulate_pulsar --seeds 0:10000 --jobs 2` also prints the sums."""
     summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
     assert summary.unused == []
 
@@ -72,9 +76,7 @@ def test_runs_are_reproducible() -> None:
     """In other processes, with other hash seeds and memory addresses, and after other runs."""
 
     def stories(hash_seed: str) -> str:
-        code = (
-            "from tests.simulate_pulsar.run import run_seed\nfor n in range(3, 7): print(run_seed(n).digest)"
-        )
+        code = "from tests.simulate_pulsar.run import run_seed\nfor n in (1_000_003, 3, 4, 5, 6): print(run_seed(n).digest)"
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=ROOT,

@@ -1,6 +1,6 @@
 """`python -m tests.simulate_pulsar --seeds 0:200`: simulations of Pulsar's client and the embedded brokers, by seed.
 
-    --seeds 0:200        run these seeds
+    --seeds 0:200        run these seeds; from 1000000 on with transactions
     --jobs 2             number of processes
     --seed 17 --story    one run with its events line by line; --requests adds every request
     --no-shrink          do not shorten the plans of failing runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -11,7 +11,8 @@ from asyncgroup.pulsar.consumer.permits import PermitLedger
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
 from tests.simulate.story import Violation
 from tests.simulate_pulsar.consumer import SimConsumer
-from tests.simulate_pulsar.plan import SubscriptionSpec
+from tests.simulate_pulsar.oracle import MessagePlace
+from tests.simulate_pulsar.plan import RESULTS, SubscriptionSpec
 from tests.simulate_pulsar.planner import spare_of
 from tests.simulate_pulsar.queue_member import is_poison, name_of_value
 from tests.simulate_pulsar.stored import LoggedMessage, messages_in
@@ -77,7 +78,8 @@ def _check_logs(world: PulsarWorld) -> dict[str, list[LoggedMessage]]:
     for topic in world.plan.setting.topics:
         for part in world.parts(topic):
             messages = found[str(part.name)] = list(messages_in(part))
-            _check_order(world, str(part.name), messages)
+            if topic != RESULTS:
+                _check_order(world, str(part.name), messages)
             for message in messages:
                 names[name_of_value(message.value)] += 1
     for producer in world.producers.values():
@@ -142,6 +144,8 @@ def _check_received(
     if spec.queue is not None:
         _check_queue(world, spec, {name_of_value(each.value) for name in names for each in stored[name]})
         return
+    if spec.transforms:
+        _check_results(world, {(name, message.place) for name in names for message in stored[name]})
     for name in names:
         part = oracle.at(name)
         lost = [
@@ -154,9 +158,25 @@ def _check_received(
         extra = part.received.keys() - {message.place for message in stored[name]}
         if extra:
             text = f"{spec.name} has got {sorted(map(tuple, extra))} of {name}"
-            raise Violation("only stored messages are received", text)
+            raise Violation("messages of aborted transactions are not received", text)
         if lost:
             raise Violation("each message is received", f"{spec.name} has not got {lost} of {name}")
+
+
+def _check_results(world: PulsarWorld, places: set[tuple[str, MessagePlace]]) -> None:
+    """Check that transactions have sent one message for each that they have acknowledged."""
+    found: Counter[tuple[str, MessagePlace]] = Counter()
+    for part in world.parts(RESULTS):
+        for message in messages_in(part):
+            topic, *place = message.value.decode().split(",")
+            found[topic, MessagePlace(*map(int, place))] += 1
+    world.story.count("results", found.total())
+    if lost := sorted(places - found.keys()):
+        raise Violation("transactions are whole", f"there is no result of {lost}")
+    if not world.plan.setting.deduplicates:
+        return  # a message that was sent again is twice in its transaction
+    if twice := sorted(place for place, count in found.items() if count > 1):
+        raise Violation("transactions are whole", f"there are several results of {twice}")
 
 
 def _check_queue(world: PulsarWorld, spec: SubscriptionSpec, values: set[bytes]) -> None:

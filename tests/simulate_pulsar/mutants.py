@@ -13,6 +13,7 @@ from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
 from asyncgroup.pulsar.consumer.unacked import UnackedEntries
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
+from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar_broker import producer_requests
 from asyncgroup.pulsar_broker.consumer_requests import ConsumerRequests
 from asyncgroup.pulsar_broker.consumer_rotation import ConsumerRotation
@@ -24,6 +25,7 @@ from asyncgroup.pulsar_broker.producer_requests import ProducerRequests
 from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topic_producers import TopicProducers
+from asyncgroup.pulsar_broker.transaction_buffer import TransactionBuffer
 from asyncgroup.workqueue.pulsar_engine.queue_partition import QueuePartition
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -178,7 +180,7 @@ CLIENTS: Final = [
         "arrive",
         " or self._acks.holds(entry.id[:2])",
         "",
-        46,
+        66,
     ),
     Mutant(
         "acknowledgements end with a connection",
@@ -254,4 +256,55 @@ CLIENTS: Final = [
     ),
 ]
 
-MUTANTS: Final = [*BROKERS, *CLIENTS]
+TRANSACTIONAL: Final = [
+    Mutant(
+        "aborted messages are delivered",
+        TransactionBuffer,
+        "end",
+        "self._log.hidden.update(indexes)",
+        "pass",
+        1000000,
+    ),
+    Mutant(
+        "messages are delivered before the commit",
+        TransactionBuffer,
+        "_limit",
+        "next(iter(self._open.values()))[0] if self._open else None",
+        "None",
+        1000003,
+    ),
+    Mutant(
+        "a commit acknowledges nothing",
+        TopicSubscription,
+        "end_transaction",
+        "self._ack_entry(entry, unacked)",
+        "pass",
+        1000000,
+    ),
+    Mutant(
+        "an abort gives nothing back",
+        TopicSubscription,
+        "end_transaction",
+        "self._dispatcher.restore([entry.index for entry, _ in acked])",
+        "pass",
+        1000021,
+    ),
+    Mutant(
+        "a commit waits for nothing",
+        PulsarTransaction,
+        "_wait_answered",
+        "await self._inner.wait()",
+        "pass",
+        1000000,
+    ),
+    Mutant(
+        "a transaction with a failure is committed",
+        PulsarTransaction,
+        "_wait_answered",
+        "self._inner.failure is not None",
+        "False",
+        1000004,
+    ),
+]
+
+MUTANTS: Final = [*BROKERS, *CLIENTS, *TRANSACTIONAL]

@@ -10,6 +10,7 @@ from tests.simulate.plan import Action
 
 __all__ = [
     "ORDERLY",
+    "RESULTS",
     "ConsumerSpec",
     "ProducerSpec",
     "PulsarSetting",
@@ -17,6 +18,10 @@ __all__ = [
     "SimPlan",
     "SubscriptionSpec",
 ]
+
+
+RESULTS: Final = "results"
+"""The topic of what transactions send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,8 @@ class SubscriptionSpec:
     topic: str
     kind: str
     queue: QueueRules | None
+    transforms: bool = False
+    """Whether its consumers acknowledge in transactions, in which they also send."""
 
     @property
     def in_order(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tests.simulate.plan import Action
 from tests.simulate_pulsar.plan import (
     ORDERLY,
+    RESULTS,
     ConsumerSpec,
     ProducerSpec,
     PulsarSetting,
@@ -21,7 +22,7 @@ from tests.simulate_pulsar.plan import (
     SubscriptionSpec,
 )
 
-__all__ = ["ACTIONS", "FAULTY", "plan_of", "spare_of"]
+__all__ = ["ACTIONS", "FAULTY", "TRANSACTIONS", "plan_of", "spare_of"]
 
 Args = tuple[Any, ...]
 
@@ -44,6 +45,11 @@ FAULTY: Final = (
 )
 """Commands that faults are for."""
 
+OF_TRANSACTIONS: Final = ("NewTxn", "AddPartitionToTxn", "AddSubscriptionToTxn", "EndTxn", "EndTxn")
+
+TRANSACTIONS: Final = 1_000_000
+"""The first seed of plans with transactions."""
+
 
 def plan_of(seed: int) -> SimPlan:
     """Return the plan of a seed; it is the same on every machine."""
@@ -61,7 +67,10 @@ class _Planner:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = random.Random(f"pulsar {seed}")
+        self.has_transactions = seed >= TRANSACTIONS
         self.setting = _setting(rng)
+        if self.has_transactions:
+            self.setting = _with_transactions(rng, self.setting)
         self.is_orderly = rng.random() < 0.15
         self.seconds = rng.choice([10.0, 20.0, 40.0])
         self.consumers: dict[str, ConsumerSpec] = {}
@@ -72,7 +81,7 @@ class _Planner:
 
     def plan(self) -> SimPlan:
         rng = self.rng
-        for topic in self.setting.topics:
+        for topic in sorted(self.setting.topics.keys() - {RESULTS}):
             for number in range(rng.choice([1, 1, 2])):
                 name = f"p{len(self.producers) + 1}"
                 self.producers[name] = _producer(rng, name, topic, self.setting, number)
@@ -134,6 +143,7 @@ class _Planner:
             for name in self.alive
             if (spec := self.setting.subscriptions[self.consumers[name].subscription]).kind == "exclusive"
             and spec.queue is None
+            and not spec.transforms
         ]
         if not able:
             return None
@@ -181,7 +191,8 @@ class _Planner:
 
     def a_fault(self) -> Args:
         what = self.rng.choice(["drop", "before", "after", "mid-frame", "delay", "error"])
-        return (self.rng.choice(FAULTY), what, self.rng.randint(1, 3))
+        apis = (*FAULTY, *OF_TRANSACTIONS) if self.has_transactions else FAULTY
+        return (self.rng.choice(apis), what, self.rng.randint(1, 3))
 
 
 ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
@@ -245,6 +256,18 @@ def _setting(rng: random.Random) -> PulsarSetting:
         failover_delay=rng.choice([1.0, 0.0]),
         latency_profile=rng.choice(["still", "near", "near", "far", "gusty"]),
         segment_size=rng.choice([1 << 18, 1 << 18, 1 << 18, 700, 97]),
+    )
+
+
+def _with_transactions(rng: random.Random, setting: PulsarSetting) -> PulsarSetting:
+    kind = rng.choice(["shared", "shared", "failover", "exclusive"])
+    topic = rng.choice(sorted(setting.topics))
+    spec = SubscriptionSpec(name="transforms", topic=topic, kind=kind, queue=None, transforms=True)
+    reader = SubscriptionSpec(name="reads", topic=RESULTS, kind=rng.choice(KINDS[:3]), queue=None)
+    return replace(
+        setting,
+        topics={**setting.topics, RESULTS: rng.choice([0, 2])},
+        subscriptions={**setting.subscriptions, spec.name: spec, reader.name: reader},
     )
 
 

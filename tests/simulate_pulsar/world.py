@@ -17,13 +17,14 @@ from tests.simulate.conditions import SimulatedNetwork
 from tests.simulate.story import Story, Violation
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.observer import PushObserver
-from tests.simulate_pulsar.oracle import MessagePlace, SubscriptionOracle
+from tests.simulate_pulsar.oracle import SubscriptionOracle
 from tests.simulate_pulsar.plan import ConsumerSpec, SimPlan
 from tests.simulate_pulsar.producer import SimPulsarProducer
 from tests.simulate_pulsar.program import PulsarProgram
 from tests.simulate_pulsar.queue_member import SimQueueMember
+from tests.simulate_pulsar.transformer import SimTransformer
 
-AnyConsumer: TypeAlias = SimConsumer | SimQueueMember
+AnyConsumer: TypeAlias = SimConsumer | SimQueueMember | SimTransformer
 
 __all__ = ["PORT", "PulsarWorld", "host_of"]
 
@@ -122,8 +123,8 @@ class PulsarWorld:
         host = f"10.1.0.{len(self.consumers) + 1}"
         self._hosts[host] = spec.name
         subscription = self.plan.setting.subscriptions[spec.subscription]
-        made = SimConsumer if subscription.queue is None else SimQueueMember
-        found: AnyConsumer = made(self, spec, host)
+        made = SimTransformer if subscription.transforms else SimConsumer
+        found: AnyConsumer = (made if subscription.queue is None else SimQueueMember)(self, spec, host)
         self.consumers[spec.name] = found
         found.start()
         return found
@@ -148,12 +149,6 @@ class PulsarWorld:
     def parts(self, topic: str) -> list[BrokerTopic]:
         """Return the partitions of a topic, or the topic without any."""
         return self.runtime.namespaces.parts_of(TopicName.parse(topic))
-
-    def ends(self, topic: str) -> dict[str, MessagePlace]:
-        """Return where the next message of each partition will be, by the partition's name."""
-        return {
-            str(each.name): MessagePlace(*each.log.position_of(each.log.end), 0) for each in self.parts(topic)
-        }
 
     # --- brokers ----------------------------------------------------------------------------------------------------------
 
