@@ -19,6 +19,7 @@ BENCHMARKS: Final = (
     "broker",
     "queue",
     "pulsar",
+    "pulsar_broker",
     "spark",
     "telemetry",
     "trips",
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     print("usage: python -m benchmarks NAME [--help]\n")
     for name in BENCHMARKS:
         summary = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").partition("\n")[0]
-        print(f"  {name:10} {summary}")
+        print(f"  {name:13} {summary}")
     return 2 if arguments and not arguments[0].startswith("-") else 0
 
 

@@ -1,4 +1,4 @@
-"""Raise the limit of open files: a thousand connections exceed the default of many systems, 1,024."""
+"""Raise the limit of open files: thousands of connections exceed the default of many systems, 1,024."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["raise_file_limit"]
 
-WANTED: Final = 8192
+WANTED: Final = 16_384
 
 
 def raise_file_limit() -> None:
