@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.model import clock_of_loop
-from asyncgroup.pulsar import PulsarClient, PulsarConsumerConfig, PulsarTopicConsumer
+from asyncgroup.pulsar import EARLIEST, PulsarClient, PulsarConsumerConfig, PulsarTopicConsumer
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.workqueue import PulsarSource, WorkQueue
 from tests.pulsar_broker.internals import runtime_of
@@ -67,6 +67,22 @@ async def test_a_consumer_that_is_not_active_may_ask_for_everything() -> None:
                 second.redeliver_all()
             await send(client, b"0", b"1")
             assert [message.value for message in await receive(second, 2)] == [b"0", b"1"]
+
+
+async def test_what_is_acknowledged_after_a_seek_does_not_come_again_after_a_reconnect() -> None:
+    """The broker keeps ack sets over a seek, so the client ignores one at the first delivery after it; it did so at each."""
+    async with embedded() as (pulsar, client):
+        await send(client, b"0", b"1", b"2")
+        async with client.subscribe("t", "s", config=early()) as consumer:
+            await receive(consumer, 3)
+            await consumer.seek(EARLIEST)
+            await asyncio.sleep(5)
+            for message in await receive(consumer, 2):
+                consumer.ack(message)
+            await consumer.flush()
+            runtime_of(pulsar).nodes[1].cut()
+            await asyncio.sleep(5)
+            assert [message.value for message in await receive(consumer, 1)] == [b"2"]
 
 
 async def test_the_delay_of_a_copy_counts_by_the_clock_of_its_queue() -> None:

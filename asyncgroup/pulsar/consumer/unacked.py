@@ -200,7 +200,9 @@ class UnackedEntries:
         for key, batch in list(self._batches.items()):
             batch.is_taken = batch.is_taken or bool(batch.held)
             batch.held = 0
-            is_known = batch.in_transactions or (batch.acked and not self._index_acks)
+            # after a seek the ack set of a first delivery is ignored, so that only this process knows what was acknowledged
+            may_be_sought = self._sought_to is not None and key <= self._sought_to
+            is_known = batch.in_transactions or (batch.acked and (may_be_sought or not self._index_acks))
             if not batch.is_taken and not is_known:
                 del self._batches[key]
 
