@@ -14,6 +14,7 @@ from asyncgroup.pulsar import (
     PulsarProducerConfig,
     PulsarTopicConsumer,
 )
+from asyncgroup.pulsar.transactions.errors import PulsarTransactionConflict
 from tests.simulate.story import Violation
 from tests.simulate_pulsar.oracle import place_of
 from tests.simulate_pulsar.plan import RESULTS, ConsumerSpec
@@ -78,7 +79,8 @@ class SimTransformer(PulsarProgram):
             except AsyncGroupError as error:
                 self.world.story.count("transactions that failed")
                 self.write(f"transaction failed: {type(error).__name__}: {error}")
-                for message in left:  # the others come again by the abort
+                # the others come again by the abort, unless the broker has refused their acknowledgement
+                for message in messages if isinstance(error, PulsarTransactionConflict) else left:
                     consumer.nack(message, 0.1)
                 await asyncio.sleep(0.1)
             else:
