@@ -2,7 +2,7 @@
 what methods and settings of other clients are called here.
 
 - `topic_consumer`: what a program uses; `consumer_partitions`: a `pulsar_consumer` for each partition, and its `listener`.
-  `reader`: a consumer whose subscription does not stay.
+  `partition_turns`: those of them that have messages. `reader`: a consumer whose subscription does not stay.
   `message_outcomes` acknowledges its messages, or has them delivered again; `consumer_parts` has what both share.
 - `multi_topics_consumer`: of several topics, which `consumed_topics` has, or of those of a pattern: `topics_pattern`, `pattern_topics`,
   `topic_list_watcher`. `table_view`: the last value of each key.
