@@ -66,25 +66,28 @@ async def broker(suite: GoSuite) -> AsyncIterator[None]:
 
 
 async def run(suite: GoSuite, outcomes: Outcomes) -> None:
-    """Run tests, and set their outcomes."""
+    """Run tests, and set their outcomes. Those that fail beside others, whose names or time they may share, run once more alone."""
+    alone = [name for name in outcomes if name in ALONE]
 
-    async def one(name: str) -> None:
+    async def beside_others(name: str) -> None:
         async with places:
-            for _ in range(ATTEMPTS if name in REPEATED else 1):
-                output = await suite.run(name, LIMIT)
-                if not output:
-                    break
-            outcomes[name].set_result(output)
+            if await suite.run(name, LIMIT):
+                alone.append(name)
+            else:
+                outcomes[name].set_result("")
 
     places = asyncio.Semaphore(AT_ONCE)
     async with broker(suite), asyncio.TaskGroup() as group:
         for name in sorted(outcomes, key=lambda name: name not in LONG):
             if name not in ALONE:
-                group.create_task(one(name))
+                group.create_task(beside_others(name))
     async with broker(suite):
-        for name in outcomes:
-            if name in ALONE:
-                await one(name)
+        for name in alone:
+            for _ in range(ATTEMPTS if name in REPEATED else 1):
+                output = await suite.run(name, LIMIT)
+                if not output:
+                    break
+            outcomes[name].set_result(output)
 
 
 def selected(items: Sequence[pytest.Item]) -> list[str]:
