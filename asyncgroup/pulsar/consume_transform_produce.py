@@ -115,6 +115,13 @@ def _is_final(cause: BaseException | None) -> bool:
     return isinstance(cause, UsageError)
 
 
+def _repeat(consumer: PulsarTopicConsumer, messages: Sequence[PulsarMessage]) -> None:
+    """Have messages delivered again that no transaction has acknowledged."""
+    outcomes = {each.partition: each.outcomes for each in consumer.partitions}
+    for message in messages:
+        outcomes[message.partition].repeat([message.message_id], message.attachment)
+
+
 class PulsarConsumeTransformProduce:
     """Transforms messages exactly once: the output of a batch and its acknowledgements are one transaction.
 
@@ -125,8 +132,9 @@ class PulsarConsumeTransformProduce:
         await PulsarConsumeTransformProduce(transform).run("pulsar://localhost:6650", "spoken", "shouting")
 
     `transform` is an async function, called for one batch after the other. Consumers of the output see that of each message once,
-    also after crashes and lost connections. A batch of an aborted transaction is delivered again, perhaps to another consumer of the
-    subscription.
+    also after crashes and lost connections, if the topics of the output have deduplication (`brokerDeduplicationEnabled`, or the
+    policy of their namespace): without it a message whose receipt is lost with its connection is there twice. A batch of an aborted
+    transaction is delivered again, perhaps to another consumer of the subscription.
 
     - `producer_config`, `consumer_config`: of the producers of the output, and of the consumer.
     - `timeout`: seconds of a transaction; the function is cancelled then, and the batch is repeated.
@@ -189,6 +197,8 @@ class PulsarConsumeTransformProduce:
             retry = RetryLoop(client._inner.new_backoff(), retries=self._max_failures)
             while True:
                 batch = await consumer.receive_batch(self._max_records, self._max_bytes, max_wait=0.0)
+                # an aborted transaction and a reconnect may both have brought a message again: their transaction would count it twice
+                batch = list({message.message_id: message for message in batch}.values())
                 error = await self._run_transaction(client, consumer, producers, batch)
                 if error is None:
                     retry.reset()
@@ -206,18 +216,18 @@ class PulsarConsumeTransformProduce:
     ) -> AsyncGroupError | None:
         """Return why the transaction has failed, if its batch is to be repeated."""
         transaction = client.transaction(self._timeout)
+        acked = 0
         try:
             async with transaction:
                 await self._call(producers, transaction, batch)
                 for message in batch:
                     consumer.ack(message, transaction=transaction)
-        except PulsarTransactionError as error:
-            if _is_final(error.__cause__):
+                    acked += 1
+        except (PulsarTransactionError, TransportError, PulsarServerError) as error:
+            if _is_final(error.__cause__ if isinstance(error, PulsarTransactionError) else error):
                 raise
-            return error
-        except (TransportError, PulsarServerError) as error:
-            if _is_final(error):
-                raise
+            # the abort delivers those again that were acknowledged
+            _repeat(consumer, batch[acked:])
             return error
         return None
 

@@ -62,10 +62,11 @@ async def shout(batch: Sequence[PulsarMessage], output: PulsarTransactionOutput)
     await asyncio.sleep(0.1)
 
 
+@pytest.mark.parametrize("kind", ["failover", "shared", "key_shared"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
-async def test_each_message_counts_once(seed: int) -> None:
-    random.seed(seed)  # the backoffs of clients
-    dice = random.Random(seed)
+async def test_each_message_counts_once(seed: int, kind: str) -> None:
+    random.seed(f"{seed} {kind}")  # the backoffs of clients
+    dice = random.Random(f"{seed} {kind}")
     topics = {"in": 3, "out": 2}
     async with EmbeddedPulsar(
         hosts=HOSTS, port=6650, topics=topics, transaction_coordinators=2, deduplication=True
@@ -80,7 +81,9 @@ async def test_each_message_counts_once(seed: int) -> None:
                 asyncio.TaskGroup() as tasks,
                 clients[2].subscribe("out", "s", type="shared", config=early) as reader,
             ):
-                workers = [tasks.create_task(worker.run(client, "in", "w")) for client in clients[:2]]
+                workers = [
+                    tasks.create_task(worker.run(client, "in", "w", type=kind)) for client in clients[:2]
+                ]
                 trouble = tasks.create_task(disturb(pulsar, dice))
                 for number in range(MESSAGES):
                     pulsar.produce("in", (f"k{number % 7}", f"v{number}"))

@@ -7,7 +7,7 @@ of the queue if it is there; after a seek it does not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from asyncgroup.errors import ClosedError, UsageError
@@ -143,6 +143,15 @@ class MessageOutcomes:
                 lambda queued: queued.message_id <= found if cumulative else queued.message_id == found
             )
 
+    def drop_queued(self, acked: Iterable[MessageId]) -> None:
+        """The broker has acknowledgements of these messages: deliver no copies that it has pushed before."""
+        if found := set(acked):
+            self._drop_queued(lambda queued: queued.message_id in found)
+
+    def drop_queued_up_to(self, acked: MessageId) -> None:
+        """As `drop_queued`, for all messages up to one."""
+        self._drop_queued(lambda queued: queued.message_id <= acked)
+
     def _may_be_queued(self, message: PulsarMessage | MessageId) -> bool:
         """Whether it has come again since it was taken, so that it is acknowledged while it is queued."""
         return isinstance(message, PulsarMessage) and message.attachment != self.attachment
@@ -176,6 +185,13 @@ class MessageOutcomes:
         """
         if (found := self.current_id(message)) is not None:
             self._parts.redelivery.add([found], self._nack_delay if delay is None else delay)
+            self.arm()
+
+    def repeat(self, messages: Sequence[MessageId], attachment: int) -> None:
+        """Have messages delivered again now that were taken in this attachment; in a later one they come without that."""
+        if messages and attachment == self.attachment and not self.is_closing:
+            self.drop_queued(messages)
+            self._parts.redelivery.add(messages, 0.0)
             self.arm()
 
     def give_back(self, message: PulsarMessage) -> bool:

@@ -6,7 +6,8 @@ as a conflict if it has the first one (`PendingAckHandleImpl` of Pulsar): its tr
 
 A broker delivers the messages of an aborted transaction again. In Exclusive and Failover subscriptions it begins again at the first
 message that is not acknowledged, without a new epoch. So nothing is delivered there from before the abort until after it, and
-then the consumer asks for everything again.
+then the consumer asks for everything again. In the others the consumer asks for the messages whose acknowledgement was refused:
+for the broker these are still in process here.
 """
 
 from __future__ import annotations
@@ -69,11 +70,14 @@ class TransactionalConsumer(Protocol):
 class _Acked:
     """What a transaction has acknowledged of one entry: bits of a batch, or with size 0 the entry."""
 
-    __slots__ = ("messages", "size")
+    __slots__ = ("attachment", "ids", "messages", "size")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, attachment: int) -> None:
+        """`attachment`: the one in which its messages have arrived."""
         self.messages = 0
         self.size = size
+        self.attachment = attachment
+        self.ids: list[MessageId] = []
 
 
 class ConsumerTransactions:
@@ -117,7 +121,8 @@ class ConsumerTransactions:
                 str(found),
                 "a message, or its message_id: a parsed id of a batch has no batch_size",
             )
-        self._of(transaction).add(found, size, cumulative=cumulative)
+        attachment = message.attachment if isinstance(message, PulsarMessage) else outcomes.attachment
+        self._of(transaction).add(found, size, attachment, cumulative=cumulative)
         outcomes.settle_in_transaction(message, found, cumulative=cumulative)
 
     def _check(self, transaction: PulsarTransaction) -> None:
@@ -184,8 +189,9 @@ class _TransactionAcks:
         self._of_consumer = of_consumer
         self._next: dict[EntryKey, _Acked] = {}  # not sent yet
         self._all: dict[EntryKey, _Acked] = {}
+        self._failed: list[_Acked] = []  # the broker does not deliver these again at an abort
         self._cumulative: MessageId | None = None
-        self._unsent_cumulative: tuple[MessageId, int] | None = None
+        self._unsent_cumulative: tuple[MessageId, int, int] | None = None
         self._is_aborting = False
         self.task: asyncio.Task[None] | None = None
         """Sends what is not sent yet."""
@@ -193,18 +199,21 @@ class _TransactionAcks:
     def __repr__(self) -> str:
         return f"<_TransactionAcks {self._transaction!r}: {len(self._all)} entries>"
 
-    def add(self, message: MessageId, size: int, *, cumulative: bool) -> None:
-        """Add an acknowledgement; `size` is that of its batch, 0 without one."""
+    def add(self, message: MessageId, size: int, attachment: int, *, cumulative: bool) -> None:
+        """Add an acknowledgement; `size` is that of its batch, 0 without one; `attachment` that in which it has arrived."""
         if cumulative:
             self._cumulative = message
-            self._unsent_cumulative = message, size
+            self._unsent_cumulative = message, size, attachment
         elif message.batch_index < 0:
             for key in self._parts.unacked.entries_of(message):
-                self._all[key] = self._next[key] = _Acked(0)
+                self._all[key] = self._next[key] = _Acked(0, attachment)
+            self._all[message[:2]].ids.append(message)
         else:
             key, bit = message[:2], 1 << message.batch_index
-            for acked in (self._next.setdefault(key, _Acked(size)), self._all.setdefault(key, _Acked(size))):
+            for found in (self._next, self._all):
+                acked = found.setdefault(key, _Acked(size, attachment))
                 acked.messages |= bit
+                acked.ids.append(message)
             self._parts.unacked.add_to_transaction(key, bit)
         if self.task is None:
             self._transaction.operations.begin()
@@ -227,23 +236,33 @@ class _TransactionAcks:
             raise
         finally:
             self._release(self._next)
+            self._failed += self._next.values()
             self._next = {}
             self.task = None
             self._transaction.operations.end(failure)
 
     async def _send_some(self) -> None:
         self._parts.acks.send()  # ordinary ones of before, so that the broker finds a conflict with them
+        outcomes = self._consumer.outcomes
         cumulative, self._unsent_cumulative = self._unsent_cumulative, None
         if cumulative is not None:
-            message, size = cumulative
+            message, size, attachment = cumulative
             unacked = full_set(size) & ~full_set(message.batch_index + 1) if size else 0
             await self._request(AckType.CUMULATIVE, [_id_of(message[:2], unacked, size)])
+            if attachment != outcomes.attachment:
+                outcomes.drop_queued_up_to(message)
             return
         sent = {key: self._next.pop(key) for key in list(islice(self._next, MAX_IDS))}
         try:
             await self._request(AckType.INDIVIDUAL, list(_ids_of(sent)))
+        except BaseException:
+            self._failed += sent.values()
+            raise
         finally:
             self._release(sent)
+        # the copies that the broker has pushed before it had their acknowledgement
+        late = (acked for acked in sent.values() if acked.attachment != outcomes.attachment)
+        outcomes.drop_queued(each for acked in late for each in acked.ids)
 
     async def _request(self, kind: AckType, ids: list[MessageIdData]) -> None:
         consumer, most, least = self._consumer, *self._transaction.txn_id
@@ -293,6 +312,10 @@ class _TransactionAcks:
             unacked.ack_cumulative(self._cumulative)
         if self._is_aborting:
             self._of_consumer.end_abort()
+        elif not is_committed:
+            outcomes = self._consumer.outcomes
+            for acked in self._failed:
+                outcomes.repeat(acked.ids, acked.attachment)
 
 
 def _ids_of(entries: dict[EntryKey, _Acked]) -> Iterator[MessageIdData]:
