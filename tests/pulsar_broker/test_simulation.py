@@ -25,9 +25,6 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 40 if current_profile() == "full" else 4
 SOAK_CHUNK = 500
 
-FOUND_BUGS: dict[int, str] = {}
-"""Seeds that reproduce earlier bugs with the current plans."""
-
 
 def check(seeds: Sequence[int], jobs: int = 1) -> RunSummary:
     """Run all seeds; fail with the shortest plan of the first one that breaks an invariant."""
