@@ -117,9 +117,11 @@ def _is_final(cause: BaseException | None) -> bool:
 
 def _repeat(consumer: PulsarTopicConsumer, messages: Sequence[PulsarMessage]) -> None:
     """Have messages delivered again that no transaction has acknowledged."""
-    outcomes = {each.partition: each.outcomes for each in consumer.partitions}
+    taken: dict[int, list[tuple[MessageId, int]]] = {}
     for message in messages:
-        outcomes[message.partition].repeat([message.message_id], message.attachment)
+        taken.setdefault(message.partition, []).append((message.message_id, message.attachment))
+    for each in consumer.partitions:
+        each.outcomes.repeat(taken.get(each.partition, ()))
 
 
 class PulsarConsumeTransformProduce:

@@ -7,7 +7,7 @@ of the queue if it is there; after a seek it does not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 
 from asyncgroup.errors import ClosedError, UsageError
@@ -187,9 +187,10 @@ class MessageOutcomes:
             self._parts.redelivery.add([found], self._nack_delay if delay is None else delay)
             self.arm()
 
-    def repeat(self, messages: Sequence[MessageId], attachment: int) -> None:
-        """Have messages delivered again now that were taken in this attachment; in a later one they come without that."""
-        if messages and attachment == self.attachment and not self.is_closing:
+    def repeat(self, taken: Iterable[tuple[MessageId, int]]) -> None:
+        """Have messages delivered again now that were taken in these attachments; those of earlier ones come without that."""
+        messages = [message for message, attachment in taken if attachment == self.attachment]
+        if messages and not self.is_closing:
             self.drop_queued(messages)
             self._parts.redelivery.add(messages, 0.0)
             self.arm()

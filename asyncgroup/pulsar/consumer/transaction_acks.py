@@ -313,9 +313,8 @@ class _TransactionAcks:
         if self._is_aborting:
             self._of_consumer.end_abort()
         elif not is_committed:
-            outcomes = self._consumer.outcomes
-            for acked in self._failed:
-                outcomes.repeat(acked.ids, acked.attachment)
+            failed = self._failed
+            self._consumer.outcomes.repeat((each, acked.attachment) for acked in failed for each in acked.ids)
 
 
 def _ids_of(entries: dict[EntryKey, _Acked]) -> Iterator[MessageIdData]:
