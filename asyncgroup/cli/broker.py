@@ -26,7 +26,7 @@ _DESCRIPTION: Final = (
     "Runs a Kafka cluster that any Kafka client can use: node n listens on port + n - 1. Prints its "
     "bootstrap servers when it is ready. Ctrl-C stops it and discards its records, unless --data-dir keeps them. "
     "With -v it logs which members join and leave groups, why groups rebalance, what they commit, and which leaders "
-    "move. With --pulsar it is a Pulsar in memory, whose service URL is printed."
+    "move. With --pulsar it runs an Apache Pulsar in memory instead, and prints its service URL."
 )
 
 _DEFAULT_PORTS: Final = {False: 9092, True: 6650}
@@ -41,7 +41,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pulsar",
         action="store_true",
-        help="run brokers of Apache Pulsar in place of Kafka's; without --data-dir and --set",
+        help="run an Apache Pulsar in memory instead; not with --data-dir and --set",
     )
     parser.add_argument("--port", type=port, help="the first node's port (default: 9092, with --pulsar 6650)")
     parser.add_argument(
@@ -81,7 +81,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         type=initial_topic,
         metavar="NAME:PARTITIONS[:KEY=VALUE...]",
         help="a topic to create, with its settings, such as orders:6:cleanup.policy=compact; can be repeated. A topic "
-        "that exists in --data-dir is not changed. Other topics are created on first use, with one partition",
+        "that exists in --data-dir is not changed. Other topics are created on first use, with one partition (with --pulsar "
+        "without partitions)",
     )
     add_set_option(parser)
     parser.add_argument("--json", action="store_true", help="print the ready line as JSON, for scripts")

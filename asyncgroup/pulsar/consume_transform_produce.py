@@ -135,7 +135,7 @@ class PulsarConsumeTransformProduce:
 
     `transform` is an async function, called for one batch after the other. Consumers of the output see that of each message once,
     also after crashes and lost connections, if the topics of the output have deduplication (`brokerDeduplicationEnabled`, or the
-    policy of their namespace): without it a message whose receipt is lost with its connection is there twice. A batch of an aborted
+    policy of their namespace): without it a message whose receipt is lost with its connection is stored twice. A batch of an aborted
     transaction is delivered again, perhaps to another consumer of the subscription.
 
     - `producer_config`, `consumer_config`: of the producers of the output, and of the consumer.

@@ -61,13 +61,12 @@ class EmbeddedPulsar:
     `deduplication`: whether topics drop messages that are stored already (`brokerDeduplicationEnabled`). `failover_delay`: time until
     the next consumer of a Failover subscription gets messages.
 
-    `max_message_size`: bytes of a message with its metadata (`maxMessageSize`). `policy_interval`: time between two looks at
-    policies, which the admin API sets: message TTL and backlog quotas.
+    `max_message_size`: bytes of a message with its metadata (`maxMessageSize`). `policy_interval`: the time between two checks of
+    the message TTL and the backlog quotas that the admin API sets.
 
     `transaction_coordinators`: how many there are, 1 as in a standalone Pulsar; a cluster has 16 by default. 0: no transactions.
 
-    `admin`: whether `admin_url` serves requests of Pulsar's admin API on `admin_port` (default: any free one), which has no
-    virtual time.
+    `admin`: whether there is an admin API at `admin_url`, on `admin_port` (default: any free one). It does not work in virtual time.
 
     `history_limit`: exchanges kept in `history` (0: none), `history_bytes`: memory that they may take; `history.dropped` counts
     the exchanges dropped at these limits.

@@ -23,6 +23,8 @@ from asyncgroup.pulsar import (
     PulsarProducer,
     PulsarProducerConfig,
 )
+from asyncgroup.pulsar_broker import PulsarOptions
+from asyncgroup.testing.pulsar_fault_options import PulsarFaultOptions
 from asyncgroup.workqueue import Mode, PulsarSource
 from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopyFormat
 from tests.apache_pulsar import RunningPulsar
@@ -232,3 +234,23 @@ def test_the_properties_of_copies_are_those_of_the_table() -> None:
 
 def test_the_modes_are_those_of_the_code() -> None:
     assert set(re.findall(r"^\| `Mode\.(\w+)`", page("pulsar"), re.MULTILINE)) == {each.name for each in Mode}
+
+
+# --- the embedded one -------------------------------------------------------------------------------------------------
+
+
+def first_cells_of(heading: str) -> set[str]:
+    """Return what the first cells of the tables below a heading name in the page of the embedded Pulsar."""
+    section = page("testing-kit-pulsar").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+
+
+def test_every_option_of_the_embedded_pulsar_has_a_row() -> None:
+    assert first_cells_of("Options") == {field.name for field in fields(PulsarOptions)}
+
+
+def test_every_option_of_a_fault_has_a_row() -> None:
+    options = {"api", *PulsarFaultOptions.__annotations__} - {"optional"}
+    assert options <= first_cells_of("Faults")
+    assert "`optional`" in page("testing-kit-pulsar")
