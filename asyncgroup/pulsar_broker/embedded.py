@@ -13,15 +13,10 @@ from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
-from asyncgroup.pulsar_broker.node import PulsarNode
-from asyncgroup.pulsar_broker.options import PulsarKeywords, PulsarOptions, pulsar_options_of
-from asyncgroup.pulsar_broker.runtime import PulsarRuntime
-from asyncgroup.pulsar_broker.stored_messages import StoredMessage, stored_messages
-from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory
-from asyncgroup.pulsar_broker.transaction_coordinators import COORDINATOR_TOPIC
-from asyncgroup.pulsar_broker.views import (
+from asyncgroup.pulsar_broker.control.options import PulsarKeywords, PulsarOptions, pulsar_options_of
+from asyncgroup.pulsar_broker.control.runtime import PulsarRuntime
+from asyncgroup.pulsar_broker.control.stored_messages import StoredMessage, stored_messages
+from asyncgroup.pulsar_broker.control.views import (
     BrokerView,
     PulsarTopicView,
     PulsarTransactionView,
@@ -31,6 +26,11 @@ from asyncgroup.pulsar_broker.views import (
     view_pulsar_transaction,
     view_subscription,
 )
+from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
+from asyncgroup.pulsar_broker.node import PulsarNode
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
+from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory
+from asyncgroup.pulsar_broker.transactions.transaction_coordinators import COORDINATOR_TOPIC
 
 __all__ = ["EmbeddedPulsar"]
 

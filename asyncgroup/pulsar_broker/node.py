@@ -12,13 +12,13 @@ from asyncgroup.pulsar.wire.commands import Command
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.namespaces import Namespaces
-from asyncgroup.pulsar_broker.requests import BrokerRequests, parse_topic
-from asyncgroup.pulsar_broker.server_connection import PulsarServerConnection, Traffic
-from asyncgroup.pulsar_broker.subscribed_consumer import MAX_UNACKED
-from asyncgroup.pulsar_broker.subscription import TopicSubscription
-from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators
+from asyncgroup.pulsar_broker.net.server_connection import PulsarServerConnection, Traffic
+from asyncgroup.pulsar_broker.requests.broker_requests import BrokerRequests, parse_topic
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import MAX_UNACKED
+from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
+from asyncgroup.pulsar_broker.transactions.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["PulsarNode"]
 

@@ -15,17 +15,17 @@ from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.errors import ConfigError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.message_id import MessageId
-from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
-from asyncgroup.pulsar_broker.options import PulsarKeywords, PulsarOptions
-from asyncgroup.pulsar_broker.stored_messages import StoredMessage
-from asyncgroup.pulsar_broker.traffic import PulsarExchange
-from asyncgroup.pulsar_broker.views import (
+from asyncgroup.pulsar_broker.control.options import PulsarKeywords, PulsarOptions
+from asyncgroup.pulsar_broker.control.stored_messages import StoredMessage
+from asyncgroup.pulsar_broker.control.views import (
     BrokerView,
     PulsarTopicView,
     PulsarTransactionView,
     SubscriptionView,
 )
+from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
+from asyncgroup.pulsar_broker.traffic import PulsarExchange
 from asyncgroup.testing.pulsar_fault_options import PulsarFaultOptions, make_pulsar_fault
 from asyncgroup.testing.server_facades import InjectedFaults, ServerFault, ServerHistory
 from asyncgroup.testing.server_thread import CALL_TIMEOUT, ServerThread

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from asyncgroup.pulsar_broker.control.runtime import PulsarRuntime
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from asyncgroup.pulsar_broker.runtime import PulsarRuntime
 
 __all__ = ["runtime_of"]
 

@@ -8,8 +8,8 @@ from unittest.mock import PropertyMock, patch
 from hypothesis import given, strategies as st
 
 from asyncgroup.pulsar.wire.commands import CommandSubscribe
-from asyncgroup.pulsar_broker.consumer_rotation import LOT, ConsumerRotation
-from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.subscriptions.consumer_rotation import LOT, ConsumerRotation
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 
 
 def consumer(number: int, priority: int = 0) -> SubscribedConsumer:

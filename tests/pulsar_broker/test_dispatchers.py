@@ -13,10 +13,11 @@ from hypothesis import given, settings, strategies as st
 from asyncgroup.pulsar.wire.commands import Command, CommandMessage, CommandSubscribe, MessageIdData
 from asyncgroup.pulsar.wire.enums import AckType, SubType
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.subscription import Timing, TopicSubscription
-from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.topic_log import TopicLog
+from asyncgroup.pulsar_broker.log.topic_log import TopicLog
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.timing import Timing
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from tests.pulsar_broker.entries import metadata
 from tests.pulsar_broker.key_owners import ACTIVE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.pulsar_broker.key_selectors import ConsistentSelector
+from asyncgroup.pulsar_broker.subscriptions.key_selectors import ConsistentSelector
 from tests.pulsar_broker.key_owners import KEYS, OWNERS
 
 

@@ -15,7 +15,7 @@ from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from asyncgroup.pulsar_broker.policies import BacklogQuota, Policies
+from asyncgroup.pulsar_broker.topics.policies import BacklogQuota, Policies
 from tests.pulsar_broker.internals import runtime_of
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)

@@ -14,10 +14,10 @@ from asyncgroup.pulsar.wire.commands import Command, CommandMessage, CommandSubs
 from asyncgroup.pulsar.wire.enums import AckType, SubType
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.subscription import Timing
-from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.topic_log import TransactionId
+from asyncgroup.pulsar_broker.log.topic_log import TransactionId
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.timing import Timing
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from tests.pulsar_broker.entries import metadata
 
 LOW = -1

@@ -10,18 +10,18 @@ import pytest
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.avro_compatibility import can_read
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.namespaces import Namespaces
-from asyncgroup.pulsar_broker.schema_registry import (
+from asyncgroup.pulsar_broker.requests.schema_requests import SchemaCommands
+from asyncgroup.pulsar_broker.schemas.avro_compatibility import can_read
+from asyncgroup.pulsar_broker.schemas.schema_registry import (
     SchemaKind,
     SchemaRegistry,
     SchemaStrategy,
     TopicSchema,
     version_bytes,
 )
-from asyncgroup.pulsar_broker.schema_requests import SchemaCommands
-from asyncgroup.pulsar_broker.subscription import Timing
+from asyncgroup.pulsar_broker.timing import Timing
+from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
 
 TOPIC = TopicName.parse("t")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.pulsar.consumer.permits import PermitLedger
-from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 from tests.simulate.story import Violation
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.oracle import MessagePlace

@@ -14,18 +14,18 @@ from asyncgroup.pulsar.consumer.unacked import UnackedEntries
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
-from asyncgroup.pulsar_broker import producer_requests
-from asyncgroup.pulsar_broker.consumer_requests import ConsumerRequests
-from asyncgroup.pulsar_broker.consumer_rotation import ConsumerRotation
-from asyncgroup.pulsar_broker.cursor import Cursor
-from asyncgroup.pulsar_broker.dispatch_shared import KeySharedDispatcher, SharedDispatcher
-from asyncgroup.pulsar_broker.dispatch_single import SingleActiveDispatcher
 from asyncgroup.pulsar_broker.node import PulsarNode
-from asyncgroup.pulsar_broker.producer_requests import ProducerRequests
-from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.subscription import TopicSubscription
-from asyncgroup.pulsar_broker.topic_producers import TopicProducers
-from asyncgroup.pulsar_broker.transaction_buffer import TransactionBuffer
+from asyncgroup.pulsar_broker.requests import producer_requests
+from asyncgroup.pulsar_broker.requests.consumer_requests import ConsumerRequests
+from asyncgroup.pulsar_broker.requests.producer_requests import ProducerRequests
+from asyncgroup.pulsar_broker.subscriptions.consumer_rotation import ConsumerRotation
+from asyncgroup.pulsar_broker.subscriptions.cursor import Cursor
+from asyncgroup.pulsar_broker.subscriptions.dispatch_shared import KeySharedDispatcher, SharedDispatcher
+from asyncgroup.pulsar_broker.subscriptions.dispatch_single import SingleActiveDispatcher
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topics.topic_producers import TopicProducers
+from asyncgroup.pulsar_broker.topics.transaction_buffer import TransactionBuffer
 from asyncgroup.workqueue.pulsar_engine.queue_partition import QueuePartition
 
 __all__ = ["MUTANTS", "Mutant"]

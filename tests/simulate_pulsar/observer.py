@@ -8,10 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from asyncgroup.pulsar.wire.commands import CommandSubscribe
-from asyncgroup.pulsar_broker.subscribed_consumer import SubscribedConsumer
-from asyncgroup.pulsar_broker.subscription import TopicSubscription
-from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.topic_log import StoredEntry
+from asyncgroup.pulsar_broker.log.topic_log import StoredEntry
+from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
+from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from tests.simulate.story import Violation
 from tests.simulate_pulsar.oracle import MessagePlace, SubscriptionOracle
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from asyncgroup.pulsar.wire.commands import CommandMessage, MessageIdData
 from asyncgroup.pulsar.wire.entry import Entry, decode_entry
-from asyncgroup.pulsar_broker.topic import BrokerTopic
-from asyncgroup.pulsar_broker.topic_log import StoredEntry
+from asyncgroup.pulsar_broker.log.topic_log import StoredEntry
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from tests.simulate_pulsar.oracle import MessagePlace
 
 __all__ = ["LoggedMessage", "messages_in"]

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from asyncgroup.testing.virtual.tcp_stack import source_ip
 from tests.pulsar_broker.internals import runtime_of
 from tests.simulate.conditions import SimulatedNetwork

@@ -11,7 +11,7 @@ from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.pulsar.wire.compression import decompress_body
 from asyncgroup.pulsar.wire.frames import payload_bounds
 from asyncgroup.pulsar_broker.admin.http import RawAnswer
-from asyncgroup.pulsar_broker.topic_log import StoredEntry
+from asyncgroup.pulsar_broker.log.topic_log import StoredEntry
 
 __all__ = ["entry_answer"]
 

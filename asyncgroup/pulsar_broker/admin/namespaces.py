@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
 from asyncgroup.pulsar_broker.admin.policies import serve_policy
-from asyncgroup.pulsar_broker.namespaces import Namespaces
+from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
 
 __all__ = ["AdministeredNamespaces", "NamespaceRequests"]
 

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
-from asyncgroup.pulsar_broker.policies import BacklogQuota, Policies
-from asyncgroup.pulsar_broker.schema_registry import SchemaStrategy
+from asyncgroup.pulsar_broker.schemas.schema_registry import SchemaStrategy
+from asyncgroup.pulsar_broker.topics.policies import BacklogQuota, Policies
 
 __all__ = ["serve_policy"]
 

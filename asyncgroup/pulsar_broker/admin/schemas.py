@@ -11,13 +11,13 @@ from typing import Any
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.namespaces import Namespaces
-from asyncgroup.pulsar_broker.schema_registry import (
+from asyncgroup.pulsar_broker.schemas.schema_registry import (
     SchemaKind,
     SchemaStrategy,
     StoredSchema,
     TopicSchema,
 )
+from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
 
 __all__ = ["SchemaRequests"]
 

@@ -20,7 +20,7 @@ from asyncgroup.pulsar_broker.admin.namespaces import NamespaceRequests
 from asyncgroup.pulsar_broker.admin.schemas import SchemaRequests
 from asyncgroup.pulsar_broker.admin.topics import AdministeredTopics, TopicRequests
 from asyncgroup.pulsar_broker.admin.transactions import TransactionStatistics
-from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators
+from asyncgroup.pulsar_broker.transactions.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["AdminServer", "Administered"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgroup.pulsar.wire.enums import ProducerAccessMode, SubType
-from asyncgroup.pulsar_broker.subscription import TopicSubscription
-from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
 __all__ = ["internal_stats", "partitioned_stats", "topic_stats"]
 

@@ -20,8 +20,8 @@ from asyncgroup.pulsar_broker.admin.messages import entry_answer
 from asyncgroup.pulsar_broker.admin.namespaces import AdministeredNamespaces
 from asyncgroup.pulsar_broker.admin.policies import serve_policy
 from asyncgroup.pulsar_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
-from asyncgroup.pulsar_broker.subscription import TopicSubscription
-from asyncgroup.pulsar_broker.topic import BrokerTopic
+from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
 __all__ = ["AdministeredTopics", "TopicRequests"]
 

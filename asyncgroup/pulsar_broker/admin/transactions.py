@@ -10,7 +10,8 @@ from typing import Any
 
 from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.transaction_coordinators import TransactionCoordinators, TxnMeta
+from asyncgroup.pulsar_broker.transactions.transaction_coordinators import TransactionCoordinators
+from asyncgroup.pulsar_broker.transactions.transaction_metadata_store import TxnMeta
 
 __all__ = ["TransactionStatistics"]
 

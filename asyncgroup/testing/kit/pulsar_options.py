@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
 from asyncgroup.broker.arguments import check_names
+from asyncgroup.pulsar_broker.control.options import PulsarOptions
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.pulsar_broker.foreign_names import FOREIGN_OPTIONS
-from asyncgroup.pulsar_broker.options import PulsarOptions
 from asyncgroup.testing.kit.marker_options import check_kit_options, listed_faults, slow_by_node
 from asyncgroup.testing.pulsar_fault_options import make_pulsar_fault
 
