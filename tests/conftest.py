@@ -18,7 +18,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import inspect
 import logging
 import os
 import signal
@@ -44,7 +46,7 @@ from tests.apache_pulsar import PLUGIN, SharedPulsar, apache_pulsar, pulsar_at_h
 from tests.asyncio_errors import no_asyncio_errors
 from tests.interop.java_tools import java_tools
 from tests.loops.factories import LOOPS, loop_factories, reason_to_skip
-from tests.profiles import choose_profile, current_profile, omitted_cases, story_cases
+from tests.profiles import LEFT_OUT, cases_to_run, choose_profile, current_profile, story_cases
 from tests.shared_spark import spark, spark_gateway, spark_with_kafka
 from tests.workers import (
     are_files_named,
@@ -120,9 +122,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtestloop() -> Generator[None, object, object]:
     """Let Python's garbage collector leave out the collected tests: it took an eighth of the CPU time of the tests.
 
-    A wrapper, since the hook of a worker process ends the call of all others.
+    What is garbage by now is left out as well: to look for it took half a second of each worker. A wrapper, since the hook
+    of a worker process ends the call of all others.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
@@ -134,8 +136,13 @@ def pytest_runtestloop() -> Generator[None, object, object]:
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Return the event loops that `item` runs on, by name (a hook of pytest-asyncio)."""
-    is_virtual = any(item.path.is_relative_to(TESTS / room) for room in IN_VIRTUAL_TIME)
-    return loop_factories(item, in_virtual_time=is_virtual and item.get_closest_marker("real") is None)
+    is_virtual = _is_in_virtual_time(item.path.parent) and item.get_closest_marker("real") is None
+    return loop_factories(item, in_virtual_time=is_virtual)
+
+
+@functools.cache
+def _is_in_virtual_time(directory: Path) -> bool:
+    return any(directory.is_relative_to(TESTS / room) for room in IN_VIRTUAL_TIME)
 
 
 @pytest_asyncio.fixture(loop_scope="function")
@@ -243,18 +250,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Collect no test that the quick profile leaves out: collecting them took longer than many tests."""
+    if not inspect.isfunction(obj) or not name.startswith("test_") or not _is_thinned(collector.config):
+        return None
+    own = {mark.name for mark in getattr(obj, "pytestmark", ())}
+    is_left_out = any(each in own or collector.get_closest_marker(each) for each in LEFT_OUT)
+    return [] if is_left_out else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Leave out the cases that the quick profile does not run, before pytest makes a test of each."""
+    if _is_thinned(metafunc.config):
+        metafunc._calls = cases_to_run(metafunc.definition.nodeid, metafunc._calls)
+
+
+def _is_thinned(config: pytest.Config) -> bool:
+    """Return whether this run has the tests and cases of the quick profile: those of named files all run."""
+    return current_profile() == "quick" and not are_files_named(config)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         sort_for_workers(items)
         share_groups(config, items)
     if config.getoption("--soak"):
         return
-    is_quick = current_profile() == "quick"
-    left_out = {"soak", "full"} if is_quick else {"soak"}
+    left_out = LEFT_OUT if current_profile() == "quick" else ("soak",)
     deselected = [item for item in items if any(marker.name in left_out for marker in item.iter_markers())]
-    if is_quick and not are_files_named(config):
-        omitted = omitted_cases([item.nodeid for item in items])
-        deselected += [item for item in items if item.nodeid in omitted]
     if deselected:
         gone = set(deselected)
         selected = [item for item in items if item not in gone]

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
 __all__ = [
+    "LEFT_OUT",
     "Profile",
     "StoryCases",
+    "cases_to_run",
     "choose_profile",
     "current_profile",
     "examples",
     "long_family",
-    "omitted_cases",
     "soak",
     "story_cases",
     "thinned",
@@ -75,6 +76,9 @@ ONE_CASE: Final = tuple(
 
 With `ASYNCGROUP_STORY_CASES=two` each runs with both, as other tests do.
 """
+
+LEFT_OUT: Final = ("full", "soak")
+"""Markers of tests that the quick profile leaves out."""
 
 T = TypeVar("T")
 
@@ -118,21 +122,13 @@ def thinned(cases: Iterable[T], every: int = 12) -> list[T]:
     return list(cases)[:: 1 if current_profile() == "full" else every]
 
 
-def omitted_cases(names: Sequence[str]) -> set[str]:
-    """Return which of these tests, by node id, the quick profile leaves out because other cases of them run."""
-    cases: dict[str, list[str]] = {}
-    for name in names:
-        if name.count("/") > 1 and not name.startswith(WHOLE):
-            cases.setdefault(name.partition("[")[0], []).append(name)
-    return {name for test, each in cases.items() for name in each if name not in _ends(test, each)}
-
-
-def _ends(test: str, cases: list[str]) -> set[str]:
-    """Return the cases that the quick profile runs of a test."""
-    first, last = cases[0], cases[-1]
+def cases_to_run(test: str, cases: Sequence[T]) -> list[T]:
+    """Return which of its cases the quick profile runs of a test, by the test's node id."""
+    if test.count("/") < 2 or test.startswith(WHOLE) or len(cases) < 2:
+        return list(cases)
     if story_cases() == "two" or not test.startswith(ONE_CASE):
-        return {first, last}
-    return {last if zlib.crc32(test.encode()) % 2 else first}
+        return [cases[0], cases[-1]]
+    return [cases[-1] if zlib.crc32(test.encode()) % 2 else cases[0]]
 
 
 def soak(cases: Iterable[object]) -> list[ParameterSet]:

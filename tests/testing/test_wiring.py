@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked.server import forked, forking
-from tests.profiles import omitted_cases
+from tests.profiles import cases_to_run
 from tests.workers import LONGEST
 
 pytestmark = pytest.mark.full
@@ -548,25 +548,24 @@ def test_the_longest_files_are_there():
 
 
 def test_the_cases_of_the_quick_profile(monkeypatch):
-    def chosen(*cases: str) -> list[str]:
-        omitted = omitted_cases(cases)
-        return [case for case in cases if case not in omitted]
-
-    a = [f"tests/a/test_b.py::test_c[{number}]" for number in range(9)]
-    assert chosen(*a) == [a[0], a[8]]
-    assert chosen(*a[:2]) == a[:2]
-    assert chosen(*a[:1], "tests/a/test_b.py::test_d") == [a[0], "tests/a/test_b.py::test_d"]
-    whole = [name.replace("/a/", "/guide/") for name in a] + [name.replace("/a/", "/") for name in a]
-    assert chosen(*whole) == whole
+    cases = list(range(9))
+    a = "tests/a/test_b.py::test_c"
+    assert cases_to_run(a, cases) == [0, 8]
+    assert cases_to_run(a, [0, 1]) == [0, 1]
+    assert cases_to_run(a, [0]) == [0]
+    assert cases_to_run(a, []) == []
+    whole = ["tests/guide/test_b.py::test_c", "tests/test_b.py::test_c"]
+    assert [cases_to_run(test, cases) for test in whole] == [cases, cases]
     monkeypatch.delenv("ASYNCGROUP_STORY_CASES", raising=False)
-    stories = [f"tests/scenario/test_b.py::test_{test}[{case}]" for test in range(20) for case in range(5)]
-    some = [chosen(*stories[at : at + 5]) for at in range(0, 100, 5)]
-    assert {len(each) for each in some} == {1}
-    assert {each[0][-3:] for each in some} == {"[0]", "[4]"}
-    assert chosen(*stories) == [name for each in some for name in each], "whatever else runs"
+    stories = [f"tests/scenario/test_b.py::test_{test}" for test in range(20)]
+    some = [cases_to_run(story, cases) for story in stories]
+    assert {tuple(each) for each in some} == {(0,), (8,)}
+    assert [cases_to_run(story, cases) for story in stories] == some, "the same in each run"
     monkeypatch.setenv("ASYNCGROUP_STORY_CASES", "two")
-    assert chosen(*stories) == [name for name in stories if name[-3:] in {"[0]", "[4]"}]
-    assert chosen(*a, *whole) == [a[0], a[8], *whole], "others run as before"
+    assert all(cases_to_run(story, cases) == [0, 8] for story in stories)
+    assert [cases_to_run(test, cases) for test in [a, *whole]] == [[0, 8], cases, cases], (
+        "others run as before"
+    )
 
 
 def test_unknown_profiles_are_refused(run):
