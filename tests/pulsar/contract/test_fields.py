@@ -26,7 +26,9 @@ MESSAGES: Final[list[type[Any]]] = [
     value
     for module in (commands, metadata)
     for value in vars(module).values()
-    if isinstance(value, type) and issubclass(value, ProtoMessage) and value.__module__ == module.__name__
+    if isinstance(value, type)
+    and issubclass(value, ProtoMessage)
+    and value.__module__.startswith(module.__name__)
     if value is not commands.Command
 ]
 
