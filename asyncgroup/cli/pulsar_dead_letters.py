@@ -19,8 +19,8 @@ from asyncgroup.cli.tables import ABSENT
 from asyncgroup.errors import UsageError
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
-from asyncgroup.pulsar.consumer.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
+from asyncgroup.pulsar.consumer.partition.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.wire.message_id import MessageId

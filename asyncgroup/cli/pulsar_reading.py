@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncgroup.pulsar.client import PulsarClient
     from asyncgroup.pulsar.config import PulsarConfig
     from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
-    from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+    from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
     from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 
 __all__ = ["PulsarReading", "SubscriptionMember"]

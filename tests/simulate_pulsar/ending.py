@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.pulsar.consumer.permits import PermitLedger
+from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 from tests.simulate.story import Violation
 from tests.simulate_pulsar.consumer import SimConsumer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from asyncgroup.pulsar.consumer.arrivals import Arrivals
-from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
-from asyncgroup.pulsar.consumer.permits import PermitLedger
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
-from asyncgroup.pulsar.consumer.receiver_queue import ReceiverQueue
-from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
-from asyncgroup.pulsar.consumer.unacked import UnackedEntries
+from asyncgroup.pulsar.consumer.acks.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.acks.redelivery import RedeliveryRequests
+from asyncgroup.pulsar.consumer.acks.unacked import UnackedEntries
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.receiving.arrivals import Arrivals
+from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
+from asyncgroup.pulsar.consumer.receiving.receiver_queue import ReceiverQueue
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction

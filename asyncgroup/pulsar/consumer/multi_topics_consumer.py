@@ -10,12 +10,12 @@ from dataclasses import replace
 from asyncgroup.checks import check_duration_or_zero, wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
-from asyncgroup.pulsar.consumer.consumed_topics import ConsumedTopics
-from asyncgroup.pulsar.consumer.consumer_partitions import ConsumedPartition, ConsumerPartitions
-from asyncgroup.pulsar.consumer.pattern_topics import PatternTopics
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
+from asyncgroup.pulsar.consumer.topics.consumed_topics import ConsumedTopics
+from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition, ConsumerPartitions
+from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
 from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction

@@ -10,8 +10,8 @@ from typing import Final, Self
 from uuid import uuid4
 
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.pulsar.consumer.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.partition.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.core import ClientCore

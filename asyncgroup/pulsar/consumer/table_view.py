@@ -15,9 +15,9 @@ from asyncgroup.errors import AsyncGroupError, ClosedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.net.backoff import RetryLoop
-from asyncgroup.pulsar.consumer.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.backlog import end_of_backlog
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.core import ClientCore

@@ -20,13 +20,13 @@ from asyncgroup.escaping import printable
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.consumed_topics import ConsumedTopics, NamedTopics
-from asyncgroup.pulsar.consumer.consumer_partitions import ConsumedPartition, ConsumerPartitions
 from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
-from asyncgroup.pulsar.consumer.partition_turns import PartitionTurns
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.seeking import seek
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.seeking import seek
+from asyncgroup.pulsar.consumer.topics.consumed_topics import ConsumedTopics, NamedTopics
+from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition, ConsumerPartitions
+from asyncgroup.pulsar.consumer.topics.partition_turns import PartitionTurns
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId

@@ -15,8 +15,8 @@ from asyncgroup.hooks import Hooks, delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.pulsar.client import PulsarClient
+from asyncgroup.pulsar.consumer.partition.seeking import seek
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.seeking import seek
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.closing import end_partitions

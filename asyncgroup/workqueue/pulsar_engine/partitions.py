@@ -15,8 +15,8 @@ from asyncgroup.errors import AsyncGroupError, ClosedError, ConsumerBusy
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.pattern_topics import PatternTopics
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire.server_errors import ServerError

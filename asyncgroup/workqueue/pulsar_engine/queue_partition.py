@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import AsyncGroupError, ClosedError, CommitFailedError, DecodeError
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.listener import PulsarConsumerListener
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import MessageId

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from asyncgroup.pulsar.consumer.pending_acks import MAX_IDS, AckBatch, PendingAcks
-from asyncgroup.pulsar.consumer.unacked import UNKNOWN_END, AckedEntry, EntryKey, UnackedEntries
+from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS, AckBatch, PendingAcks
+from asyncgroup.pulsar.consumer.acks.unacked import UNKNOWN_END, AckedEntry, EntryKey, UnackedEntries
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import CommandAck
 from asyncgroup.pulsar.wire.message_id import MessageId

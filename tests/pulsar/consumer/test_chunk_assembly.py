@@ -8,7 +8,11 @@ import zlib
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.pulsar.consumer.chunk_assembly import AssembledEntry, ChunkAssembly, ChunkAssemblyLimits
+from asyncgroup.pulsar.consumer.receiving.chunk_assembly import (
+    AssembledEntry,
+    ChunkAssembly,
+    ChunkAssemblyLimits,
+)
 from asyncgroup.pulsar.wire.entry import Entry, EntryError
 from tests.profiles import examples
 from tests.pulsar.consumer.support import LIMIT, entry_of, id_of, metadata, pushed

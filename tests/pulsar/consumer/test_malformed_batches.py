@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.pulsar.consumer.arrivals import permits_of
+from asyncgroup.pulsar.consumer.receiving.arrivals import permits_of
 from asyncgroup.pulsar.wire.commands import CommandMessage
 from asyncgroup.pulsar.wire.frames import decode_frame
 from tests.memory_use import memory_under

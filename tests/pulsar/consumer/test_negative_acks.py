@@ -6,8 +6,13 @@ from math import inf
 
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.pulsar.consumer.epochs import ConsumerEpoch
-from asyncgroup.pulsar.consumer.negative_acks import MAX_IDS, MAX_STALE, NegativeAcks, redelivery_commands
+from asyncgroup.pulsar.consumer.acks.epochs import ConsumerEpoch
+from asyncgroup.pulsar.consumer.acks.negative_acks import (
+    MAX_IDS,
+    MAX_STALE,
+    NegativeAcks,
+    redelivery_commands,
+)
 from tests.profiles import examples
 from tests.pulsar.consumer.support import id_of
 

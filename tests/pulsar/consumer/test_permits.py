@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from asyncgroup.pulsar.consumer.permits import PermitLedger
+from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from tests.profiles import examples
 
 LARGEST = 1000

@@ -11,11 +11,11 @@ from typing import Final
 
 from asyncgroup.errors import DecodeError
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.consumer.ack_sender import AckSender
-from asyncgroup.pulsar.consumer.arrivals import Arrived
-from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly
-from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
-from asyncgroup.pulsar.consumer.unacked import UnackedEntries
+from asyncgroup.pulsar.consumer.acks.ack_sender import AckSender
+from asyncgroup.pulsar.consumer.acks.redelivery import RedeliveryRequests
+from asyncgroup.pulsar.consumer.acks.unacked import UnackedEntries
+from asyncgroup.pulsar.consumer.receiving.arrivals import Arrived
+from asyncgroup.pulsar.consumer.receiving.chunk_assembly import ChunkAssembly
 from asyncgroup.pulsar.wire.commands import CommandAck
 from asyncgroup.pulsar.wire.entry import DECRYPTION_ERROR
 from asyncgroup.pulsar.wire.message_id import MessageId

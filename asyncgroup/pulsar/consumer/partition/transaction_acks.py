@@ -22,11 +22,11 @@ from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.lifecycle import mark_retrieved, start_task
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.consumer.consumer_parts import ConsumerParts
-from asyncgroup.pulsar.consumer.message_outcomes import MessageOutcomes
-from asyncgroup.pulsar.consumer.pending_acks import MAX_IDS
+from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
+from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
+from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.unacked import EntryKey
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from asyncgroup.pulsar.consumer.consumer_partitions import ConsumedPartition
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition
 
 __all__ = ["PartitionTurns"]
 

@@ -13,7 +13,7 @@ from math import inf
 from asyncgroup.errors import ClosedError, UsageError
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.consumer_parts import ConsumerParts
+from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.wire.message_id import MessageId
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asyncgroup.pulsar.consumer.arrivals import AFTER_ALL, StartPosition
 from asyncgroup.pulsar.consumer.config import POSITIONS, PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.receiving.arrivals import AFTER_ALL, StartPosition
 from asyncgroup.pulsar.wire.commands import CommandSubscribe, IntRange, KeySharedMeta, MessageIdData
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 

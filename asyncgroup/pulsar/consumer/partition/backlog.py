@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.wire.commands import CommandGetLastMessageId
 from asyncgroup.pulsar.wire.message_id import MessageId
 

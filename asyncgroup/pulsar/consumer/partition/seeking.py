@@ -7,10 +7,10 @@ answer is. So nothing is delivered from the request on until both are done, and 
 from __future__ import annotations
 
 from asyncgroup.errors import AsyncGroupError, ConfigError
-from asyncgroup.pulsar.consumer.arrivals import StartPosition
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.acks.unacked import UNKNOWN_END, EntryKey
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.unacked import UNKNOWN_END, EntryKey
+from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition
 from asyncgroup.pulsar.wire.commands import CommandSeek
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 

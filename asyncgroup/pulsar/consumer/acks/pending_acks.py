@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from asyncgroup.pulsar.consumer.unacked import AckedEntry, EntryKey
+from asyncgroup.pulsar.consumer.acks.unacked import AckedEntry, EntryKey
 from asyncgroup.pulsar.wire.ack_set import words_of
 from asyncgroup.pulsar.wire.commands import CommandAck, MessageIdData
 

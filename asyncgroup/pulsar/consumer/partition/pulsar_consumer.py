@@ -28,17 +28,17 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
-from asyncgroup.pulsar.consumer.ack_sender import AckFailure
-from asyncgroup.pulsar.consumer.arrivals import StartPosition, permits_of
+from asyncgroup.pulsar.consumer.acks.ack_sender import AckFailure
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.consumer_parts import ConsumerParts
-from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
-from asyncgroup.pulsar.consumer.message_outcomes import MessageOutcomes
-from asyncgroup.pulsar.consumer.permits import PermitLedger
+from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
+from asyncgroup.pulsar.consumer.partition.listener import PulsarConsumerListener
+from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
+from asyncgroup.pulsar.consumer.partition.registration import Registration
+from asyncgroup.pulsar.consumer.partition.transaction_acks import ConsumerTransactions
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.registration import Registration
-from asyncgroup.pulsar.consumer.transaction_acks import ConsumerTransactions
-from asyncgroup.pulsar.consumer.unacked import EntryKey
+from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition, permits_of
+from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.commands import (
     Command,

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterable
 
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.consumer.ack_sender import AckSender
+from asyncgroup.pulsar.consumer.acks.ack_sender import AckSender
+from asyncgroup.pulsar.consumer.acks.epochs import ConsumerEpoch
+from asyncgroup.pulsar.consumer.acks.negative_acks import NegativeAcks, redelivery_commands
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.consumer.config import SubscriptionType
-from asyncgroup.pulsar.consumer.epochs import ConsumerEpoch
-from asyncgroup.pulsar.consumer.negative_acks import NegativeAcks, redelivery_commands
-from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.wire.commands import CommandRedeliverUnacknowledgedMessages
 from asyncgroup.pulsar.wire.message_id import MessageId
 

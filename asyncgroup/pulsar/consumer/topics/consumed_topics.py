@@ -10,7 +10,7 @@ from typing import Protocol
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
-from asyncgroup.pulsar.consumer.consumer_partitions import ConsumerPartitions
+from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumerPartitions
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.topic_name import TopicName
 

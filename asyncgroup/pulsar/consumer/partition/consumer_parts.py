@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Callable
 
 from asyncgroup.model import clock_of_loop
-from asyncgroup.pulsar.consumer.ack_sender import AckSender
-from asyncgroup.pulsar.consumer.arrivals import Arrivals, UnstoredArrivals
-from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
+from asyncgroup.pulsar.consumer.acks.ack_sender import AckSender
+from asyncgroup.pulsar.consumer.acks.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.acks.redelivery import RedeliveryRequests
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
-from asyncgroup.pulsar.consumer.permits import PermitLedger
-from asyncgroup.pulsar.consumer.receiver_queue import ReceiverQueue
-from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
-from asyncgroup.pulsar.consumer.rejections import Rejections
-from asyncgroup.pulsar.consumer.reports import ConsumerReports
-from asyncgroup.pulsar.consumer.subscribing import Subscribing
-from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
+from asyncgroup.pulsar.consumer.partition.reports import ConsumerReports
+from asyncgroup.pulsar.consumer.partition.subscribing import Subscribing
+from asyncgroup.pulsar.consumer.receiving.arrivals import Arrivals, UnstoredArrivals
+from asyncgroup.pulsar.consumer.receiving.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
+from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
+from asyncgroup.pulsar.consumer.receiving.receiver_queue import ReceiverQueue
+from asyncgroup.pulsar.consumer.receiving.rejections import Rejections
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.topic_name import TopicName
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
-from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.listener import PulsarConsumerListener
+from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.topic_name import TopicName
 

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from asyncgroup.errors import ConnectionLost
 from asyncgroup.lifecycle import await_shared, mark_retrieved
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.consumer.pending_acks import AckBatch, PendingAcks
-from asyncgroup.pulsar.consumer.unacked import AckedEntry
+from asyncgroup.pulsar.consumer.acks.pending_acks import AckBatch, PendingAcks
+from asyncgroup.pulsar.consumer.acks.unacked import AckedEntry
 from asyncgroup.pulsar.wire.commands import Command
 
 __all__ = ["AckFailure", "AckSender"]

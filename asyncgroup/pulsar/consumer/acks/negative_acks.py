@@ -12,7 +12,7 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from asyncgroup.pulsar.consumer.unacked import EntryKey
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
 from asyncgroup.pulsar.wire.commands import CommandRedeliverUnacknowledgedMessages, MessageIdData
 from asyncgroup.pulsar.wire.message_id import MessageId
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import DecodeError
-from asyncgroup.pulsar.consumer.chunk_assembly import AssembledEntry, ChunkAssembly
-from asyncgroup.pulsar.consumer.epochs import ConsumerEpoch
-from asyncgroup.pulsar.consumer.negative_acks import NegativeAcks
-from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.acks.epochs import ConsumerEpoch
+from asyncgroup.pulsar.consumer.acks.negative_acks import NegativeAcks
+from asyncgroup.pulsar.consumer.acks.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
+from asyncgroup.pulsar.consumer.receiving.chunk_assembly import AssembledEntry, ChunkAssembly
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import CommandMessage, MessageIdData
 from asyncgroup.pulsar.wire.entry import Entry, EntryError, decode_entry

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-from asyncgroup.pulsar.consumer.epochs import ConsumerEpoch
-from asyncgroup.pulsar.consumer.permits import PermitLedger
+from asyncgroup.pulsar.consumer.acks.epochs import ConsumerEpoch
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 
 __all__ = ["ReceiverQueue"]
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import copy_error
-from asyncgroup.pulsar.consumer.topic_list_watcher import TopicListWatcher
+from asyncgroup.pulsar.consumer.topics.topic_list_watcher import TopicListWatcher
 from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError, Refusal

@@ -1,0 +1,9 @@
+"""The consumer of one partition, or of a topic without partitions.
+
+- `pulsar_consumer`: what the others use, and its `listener`. `registration` keeps it at its broker, with the request that
+  `subscribing` makes.
+- `message_outcomes` acknowledges its messages, or has them delivered again; `transaction_acks` acknowledges them in transactions;
+  `consumer_parts` has what all share.
+- `seeking` moves the subscription, `backlog` finds its end.
+- `reports`: the events of entries and acknowledgements for hooks.
+"""
