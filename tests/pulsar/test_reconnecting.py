@@ -45,15 +45,15 @@ class SubscribedConsumer(RecordingListener):
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:
         assert not self.is_registered
         self.attempts += 1
-        connection.add_consumer(5, self)
+        connection.registered.add_consumer(5, self)
         try:
             await connection.request("SUBSCRIBE", subscribe, timeout=10)
         except (RequestTimedOut, asyncio.CancelledError):
-            connection.remove_consumer(5)
+            connection.registered.remove_consumer(5)
             connection.send_command(c.CommandCloseConsumer(consumer_id=5, request_id=c.NO_REQUEST))
             raise
         except BaseException:
-            connection.remove_consumer(5)
+            connection.registered.remove_consumer(5)
             raise
         self.is_registered = True
 

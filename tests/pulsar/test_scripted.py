@@ -32,7 +32,7 @@ async def test_sends_are_stored_and_acknowledged(pulsar: ScriptedPulsar) -> None
     async with core_of(pulsar) as core:
         broker = await core.lookup.broker_of(TOPIC)
         connection = await core.pool.get(*broker)
-        connection.add_producer(1, listener)
+        connection.registered.add_producer(1, listener)
         await connection.request(
             "PRODUCER",
             producer,
@@ -61,7 +61,7 @@ async def test_entries_are_pushed_and_permits_counted(pulsar: ScriptedPulsar) ->
     listener = RecordingListener()
     async with core_of(pulsar) as core:
         connection = await core.pool.get(*await core.lookup.broker_of(TOPIC))
-        connection.add_consumer(5, listener)
+        connection.registered.add_consumer(5, listener)
         await connection.request("SUBSCRIBE", subscribe, timeout=5)
         connection.send_command(c.CommandFlow(consumer_id=5, message_permits=10))
         await asyncio.sleep(0.1)
@@ -80,7 +80,7 @@ async def test_a_moved_topic_closes_what_is_attached(two_brokers: ScriptedPulsar
     listener = RecordingListener()
     async with core_of(two_brokers) as core:
         connection = await core.pool.get(*await core.lookup.broker_of(TOPIC))
-        connection.add_consumer(5, listener)
+        connection.registered.add_consumer(5, listener)
         await connection.request("SUBSCRIBE", subscribe, timeout=5)
         two_brokers.move("orders", "10.0.0.2", assigned=True)
         await asyncio.sleep(0.1)

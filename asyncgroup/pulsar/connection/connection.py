@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from asyncgroup.errors import ConnectionLost, DecodeError, ProtocolError, RequestTimedOut
 from asyncgroup.escaping import escaping_logger
@@ -19,12 +19,6 @@ from asyncgroup.net.framing import FrameProtocol, ReadTurns
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.credentials import ConnectionCredentials
 from asyncgroup.pulsar.connection.keep_alive import PingTimer
-from asyncgroup.pulsar.connection.listeners import (
-    ConnectionListener,
-    ConsumerListener,
-    ProducerListener,
-    WatcherListener,
-)
 from asyncgroup.pulsar.connection.registered import RegisteredListeners
 from asyncgroup.pulsar.connection.reports import connection_reports
 from asyncgroup.pulsar.connection.requests import ANSWERS, Answered, PendingRequests, RequestRate
@@ -58,8 +52,6 @@ WRITE_AT_ONCE: Final = 64 * 1024
 
 _FLUSH_SECONDS: Final = 5.0
 """How long an orderly close waits for a peer that reads nothing."""
-
-L = TypeVar("L", bound=ConnectionListener)
 
 _log = escaping_logger("asyncgroup.pulsar")
 
@@ -111,8 +103,11 @@ class PulsarConnection:
         self.reports = connection_reports(hooks, self._requests)
         """What its events are given to; None without hooks."""
         self._refusals = RequestRate(config.max_rejected_requests)
-        self._registered = RegisteredListeners(self, str(physical), self._is_tls, self._touch)
-        self._consumers = self._registered.consumers
+        self.registered = RegisteredListeners(
+            self, str(physical), self._check_open, self._is_tls, self._touch
+        )
+        """Its producers, consumers, watchers and transaction coordinators."""
+        self._consumers = self.registered.consumers
         self._connected: asyncio.Future[CommandConnected] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: Exception | None = None
@@ -124,7 +119,7 @@ class PulsarConnection:
             self._expire,
         )
         self._received: dict[int, Callable[[Any], None]] = {
-            **self._registered.handlers,
+            **self.registered.handlers,
             CommandAckResponse.TYPE: self._on_ack_response,
             CommandPing.TYPE: lambda _: self.send_command(CommandPong()),
             CommandPong.TYPE: lambda _: None,
@@ -135,7 +130,7 @@ class PulsarConnection:
 
     def __repr__(self) -> str:
         via = "" if self.physical == self.logical else f" through {self.physical}"
-        state = "closed" if self.is_closed else str(self._registered)
+        state = "closed" if self.is_closed else str(self.registered)
         return f"<PulsarConnection {self.logical}{via}: {state}>"
 
     # --- use ----------------------------------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ class PulsarConnection:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is registered and no request waits."""
-        return not (self._registered or self._requests)
+        return not (self.registered or self._requests)
 
     def send(self, *pieces: bytes) -> None:
         """Write bytes in this turn of the loop; of a closed connection nothing.
@@ -253,46 +248,6 @@ class PulsarConnection:
             self.reports.sent(number, command, len(frame), now)
         return command
 
-    def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
-        """Register a producer, before it sends its request."""
-        self._add(self._registered.producers, producer_id, listener)
-
-    def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
-        """Register a consumer, before it sends its request."""
-        self._add(self._consumers, consumer_id, listener)
-
-    def add_watcher(self, watcher_id: int, listener: WatcherListener) -> None:
-        """Register a watcher, before it sends its request."""
-        self._add(self._registered.watchers, watcher_id, listener)
-
-    def add_coordinator(self, coordinator_id: int, listener: ConnectionListener) -> None:
-        """Register a transaction coordinator, before the request that connects to it."""
-        self._add(self._registered.coordinators, coordinator_id, listener)
-
-    def _add(self, registered: dict[int, L], number: int, listener: L) -> None:
-        self._check_open()
-        registered[number] = listener
-
-    def remove_producer(self, producer_id: int) -> None:
-        """Forget a producer."""
-        self._remove(self._registered.producers, producer_id)
-
-    def remove_consumer(self, consumer_id: int) -> None:
-        """Forget a consumer."""
-        self._remove(self._consumers, consumer_id)
-
-    def remove_watcher(self, watcher_id: int) -> None:
-        """Forget a watcher."""
-        self._remove(self._registered.watchers, watcher_id)
-
-    def remove_coordinator(self, coordinator_id: int) -> None:
-        """Forget a transaction coordinator."""
-        self._remove(self._registered.coordinators, coordinator_id)
-
-    def _remove(self, registered: dict[int, Any], number: int) -> None:
-        self._touch()
-        registered.pop(number, None)
-
     def _touch(self) -> None:
         self.last_used = self._loop.time()
 
@@ -350,7 +305,7 @@ class PulsarConnection:
             self._connected.set_exception(error)
             self._connected.exception()  # nothing may wait for it
         self._requests.fail_all(error)
-        self._registered.end(error)
+        self.registered.end(error)
         if self.reports is not None:
             self.reports.ended(error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.pulsar.connection.listeners import (
@@ -27,24 +27,29 @@ from asyncgroup.pulsar.wire.enums import MigratedResource
 
 __all__ = ["RegisteredListeners"]
 
+L = TypeVar("L", bound=ConnectionListener)
+
 _log = escaping_logger("asyncgroup.pulsar")
 
 
 class RegisteredListeners:
     """Those of `connection`, by their ids.
 
-    `is_tls()` says which of two assigned URLs is meant; `on_removed()` is called when the broker has closed one.
+    `check_open()` raises ConnectionLost when the connection has ended; `is_tls()` says which of two assigned URLs is meant; `on_removed()`
+    is called when one was removed, or was closed by the broker.
     """
 
     def __init__(
         self,
         connection: SendsCommands,
         name: str,
+        check_open: Callable[[], object],
         is_tls: Callable[[], bool],
         on_removed: Callable[[], object],
     ) -> None:
         self._connection = connection
         self._name = name
+        self._check_open = check_open
         self._is_tls = is_tls
         self._on_removed = on_removed
         self.producers: dict[int, ProducerListener] = {}
@@ -71,6 +76,48 @@ class RegisteredListeners:
 
     def __bool__(self) -> bool:
         return bool(self.producers or self.consumers or self.watchers or self.coordinators)
+
+    # --- members ------------------------------------------------------------------------------------------------------
+
+    def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
+        """Register a producer, before it sends its request. Raises ConnectionLost, as the others."""
+        self._add(self.producers, producer_id, listener)
+
+    def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
+        """Register a consumer, before it sends its request."""
+        self._add(self.consumers, consumer_id, listener)
+
+    def add_watcher(self, watcher_id: int, listener: WatcherListener) -> None:
+        """Register a watcher, before it sends its request."""
+        self._add(self.watchers, watcher_id, listener)
+
+    def add_coordinator(self, coordinator_id: int, listener: ConnectionListener) -> None:
+        """Register a transaction coordinator, before the request that connects to it."""
+        self._add(self.coordinators, coordinator_id, listener)
+
+    def _add(self, registered: dict[int, L], number: int, listener: L) -> None:
+        self._check_open()
+        registered[number] = listener
+
+    def remove_producer(self, producer_id: int) -> None:
+        """Forget a producer."""
+        self._remove(self.producers, producer_id)
+
+    def remove_consumer(self, consumer_id: int) -> None:
+        """Forget a consumer."""
+        self._remove(self.consumers, consumer_id)
+
+    def remove_watcher(self, watcher_id: int) -> None:
+        """Forget a watcher."""
+        self._remove(self.watchers, watcher_id)
+
+    def remove_coordinator(self, coordinator_id: int) -> None:
+        """Forget a transaction coordinator."""
+        self._remove(self.coordinators, coordinator_id)
+
+    def _remove(self, registered: dict[int, Any], number: int) -> None:
+        self._on_removed()
+        registered.pop(number, None)
 
     def end(self, error: Exception) -> None:
         """The connection has ended: forget all, and call each once."""

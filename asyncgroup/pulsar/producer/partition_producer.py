@@ -169,7 +169,7 @@ class PartitionProducer:
         except (PulsarServerError, RequestTimedOut, ConnectionLost) as error:
             _log.debug("producer of %s: the broker did not confirm its end: %s", self.topic, error)
         finally:
-            connection.remove_producer(self._id)
+            connection.registered.remove_producer(self._id)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class PartitionProducer:
     def _forget(self) -> PulsarConnection | None:
         connection = self._reconnector.connection
         if connection is not None:
-            connection.remove_producer(self._id)
+            connection.registered.remove_producer(self._id)
         return connection
 
     # --- what the reconnector asks for: Attached ----------------------------------------------------------------------
@@ -336,7 +336,7 @@ class PartitionProducer:
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:
         """Register at the broker, then send again what is pending."""
         started, timeout = self._loop.time(), self._core.config.operation_timeout
-        connection.add_producer(self._id, self)
+        connection.registered.add_producer(self._id, self)
         try:
             answer: CommandProducerSuccess = await connection.request(
                 f"producer of {self.topic}",
@@ -344,7 +344,7 @@ class PartitionProducer:
                 timeout=timeout,
             )
         except BaseException as error:
-            connection.remove_producer(self._id)
+            connection.registered.remove_producer(self._id)
             if isinstance(error, RequestTimedOut | asyncio.CancelledError):
                 # it may have been registered nevertheless, and a second producer of this name would be refused
                 connection.send_command(CommandCloseProducer(producer_id=self._id, request_id=NO_REQUEST))

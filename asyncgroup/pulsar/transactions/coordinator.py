@@ -111,7 +111,7 @@ class PulsarCoordinator:
         return reconnector
 
     def _leave(self, connection: PulsarConnection, error: Exception) -> None:
-        connection.remove_coordinator(self.number)
+        connection.registered.remove_coordinator(self.number)
         if self._reconnector is not None:
             self._reconnector.lost(connection, error)
 
@@ -119,7 +119,7 @@ class PulsarCoordinator:
         """Connect no more. Safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.remove_coordinator(self.number)
+            connection.registered.remove_coordinator(self.number)
         if self._reconnector is not None:
             await self._reconnector.aclose()
 
@@ -137,7 +137,7 @@ class PulsarCoordinator:
 
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:  # noqa: ARG002  of producers
         """Connect to the coordinator at its broker."""
-        connection.add_coordinator(self.number, self)
+        connection.registered.add_coordinator(self.number, self)
         try:
             await connection.request(
                 f"{self.name}: TC_CLIENT_CONNECT",
@@ -145,7 +145,7 @@ class PulsarCoordinator:
                 timeout=self._core.config.operation_timeout,
             )
         except BaseException:
-            connection.remove_coordinator(self.number)
+            connection.registered.remove_coordinator(self.number)
             raise
         self._connection = connection
 

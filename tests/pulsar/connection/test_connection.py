@@ -91,9 +91,9 @@ async def test_a_closed_connection_has_no_timer(pulsar: ScriptedPulsar) -> None:
 async def test_pushes_go_to_what_they_are_for(pulsar: ScriptedPulsar) -> None:
     one, other, watcher = RecordingListener(), RecordingListener(), RecordingListener()
     async with connected() as connection:
-        connection.add_producer(1, one)
-        connection.add_consumer(1, other)
-        connection.add_watcher(1, watcher)
+        connection.registered.add_producer(1, one)
+        connection.registered.add_consumer(1, other)
+        connection.registered.add_watcher(1, watcher)
         (end,) = pulsar.connections
         receipt = c.CommandSendReceipt(producer_id=1, sequence_id=4)
         send_error = c.CommandSendError(producer_id=1, sequence_id=5, error=9, message="checksum")
@@ -124,10 +124,10 @@ async def test_pushes_go_to_what_they_are_for(pulsar: ScriptedPulsar) -> None:
 async def test_pushes_for_others_are_ignored(pulsar: ScriptedPulsar) -> None:
     listener = RecordingListener()
     async with connected() as connection:
-        connection.add_producer(1, listener)
-        connection.add_consumer(1, listener)
-        connection.remove_consumer(1)
-        connection.remove_consumer(1)
+        connection.registered.add_producer(1, listener)
+        connection.registered.add_consumer(1, listener)
+        connection.registered.remove_consumer(1)
+        connection.registered.remove_consumer(1)
         (end,) = pulsar.connections
         for command in (
             c.CommandSendReceipt(producer_id=2, sequence_id=4),
@@ -152,10 +152,10 @@ async def test_pushes_for_others_are_ignored(pulsar: ScriptedPulsar) -> None:
 async def test_a_close_of_the_broker_ends_one_of_them(pulsar: ScriptedPulsar, url: str | None) -> None:
     listeners = [RecordingListener() for _ in range(4)]
     async with connected() as connection:
-        connection.add_producer(1, listeners[0])
-        connection.add_producer(2, listeners[1])
-        connection.add_consumer(1, listeners[2])
-        connection.add_consumer(2, listeners[3])
+        connection.registered.add_producer(1, listeners[0])
+        connection.registered.add_producer(2, listeners[1])
+        connection.registered.add_consumer(1, listeners[2])
+        connection.registered.add_consumer(2, listeners[3])
         (end,) = pulsar.connections
         where: dict[str, Any] = {
             "assigned_broker_service_url": url,
@@ -204,10 +204,10 @@ async def test_a_listener_that_raises_does_not_end_the_connection_of_others(
 ) -> None:
     failing, other = FailingListener(), RecordingListener()
     async with connected() as connection:
-        connection.add_consumer(1, failing)
-        connection.add_consumer(2, other)
-        connection.add_producer(1, failing)
-        connection.add_producer(2, other)
+        connection.registered.add_consumer(1, failing)
+        connection.registered.add_consumer(2, other)
+        connection.registered.add_producer(1, failing)
+        connection.registered.add_producer(2, other)
         (end,) = pulsar.connections
         end.push_entry(1, b"value")
         end.push(c.CommandSendReceipt(producer_id=1, sequence_id=0))
@@ -223,8 +223,8 @@ async def test_a_listener_that_raises_does_not_end_the_connection_of_others(
 async def test_each_listener_is_called_once_at_the_end(pulsar: ScriptedPulsar) -> None:
     listener = RecordingListener()
     async with connected() as connection:
-        connection.add_producer(1, listener)
-        connection.add_watcher(1, listener)
+        connection.registered.add_producer(1, listener)
+        connection.registered.add_watcher(1, listener)
         pulsar.first.cut()
         await asyncio.sleep(1)
         connection.close()
@@ -232,8 +232,8 @@ async def test_each_listener_is_called_once_at_the_end(pulsar: ScriptedPulsar) -
         await connection.aclose()
         assert [call[0] for call in listener.calls] == ["on_connection_lost"] * 2
         with pytest.raises(ConnectionLost):
-            connection.add_consumer(1, listener)
-        connection.remove_producer(1)
+            connection.registered.add_consumer(1, listener)
+        connection.registered.remove_producer(1)
 
 
 async def test_what_was_written_before_an_orderly_close_arrives(
@@ -294,7 +294,7 @@ async def test_close_inside_a_push_stops_what_follows_in_the_same_piece(pulsar: 
 
     listener = Closing()
     async with connected() as connection:
-        connection.add_consumer(1, listener)
+        connection.registered.add_consumer(1, listener)
         for _ in range(3):
             pulsar.connections[0].push_entry(1, b"value")
         await ends(connection)

@@ -228,7 +228,7 @@ async def refused_refresh(
     listener = RecordingListener()
     async with connected(authentication=TokenAuthentication(provider)) as connection:
         prepare(provider)
-        connection.add_consumer(1, listener)
+        connection.registered.add_consumer(1, listener)
         waiting = asyncio.create_task(connection.request("LAST_ID", last_id, timeout=60))
         pulsar.first.freeze()
         pulsar.connections[0].push(CHALLENGE)

@@ -139,13 +139,13 @@ async def test_a_connection_in_use_is_not_idle(pulsar: ScriptedPulsar, what: str
         if what == "request":
             asking = asyncio.create_task(connection.request("LAST_ID", last_id, timeout=None))
         else:
-            getattr(connection, f"add_{what}")(1, RecordingListener())
+            getattr(connection.registered, f"add_{what}")(1, RecordingListener())
         await asyncio.sleep(500)
         assert not connection.is_closed
         if asking is not None:
             asking.cancel()
         else:
-            getattr(connection, f"remove_{what}")(1)
+            getattr(connection.registered, f"remove_{what}")(1)
         await asyncio.sleep(59)
         assert not connection.is_closed, "unused for 59 s"
         await asyncio.sleep(62)
@@ -155,7 +155,7 @@ async def test_a_connection_in_use_is_not_idle(pulsar: ScriptedPulsar, what: str
 async def test_what_the_broker_closes_finds_the_connection_still_open(pulsar: ScriptedPulsar) -> None:
     async with core_of(pulsar) as core:
         connection = await core.pool.get(ADDRESS)
-        connection.add_consumer(1, RecordingListener())
+        connection.registered.add_consumer(1, RecordingListener())
         await asyncio.sleep(599)
         pulsar.connections[0].push(c.CommandCloseConsumer(consumer_id=1, request_id=0))
         await asyncio.sleep(2)  # a sweep was in between
@@ -177,7 +177,7 @@ async def test_all_connections_end_with_the_client(pulsar: ScriptedPulsar) -> No
     listener = RecordingListener()
     async with core_of(pulsar, connections_per_broker=2) as core:
         for slot in (0, 1):
-            (await core.pool.get(ADDRESS, slot=slot)).add_consumer(slot, listener)
+            (await core.pool.get(ADDRESS, slot=slot)).registered.add_consumer(slot, listener)
         await core.aclose()
         assert [call[0] for call in listener.calls] == ["on_connection_lost"] * 2
         with pytest.raises(ClosedError, match="the client is closed"):

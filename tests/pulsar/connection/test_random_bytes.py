@@ -59,9 +59,9 @@ async def test_any_bytes(pulsar: ScriptedPulsar, seed: int) -> None:
     rng = random.Random(seed)
     listener = RecordingListener()
     async with connected(keep_alive_interval=2.0) as connection:
-        connection.add_producer(1, listener)
-        connection.add_consumer(1, listener)
-        connection.add_watcher(1, listener)
+        connection.registered.add_producer(1, listener)
+        connection.registered.add_consumer(1, listener)
+        connection.registered.add_watcher(1, listener)
         pulsar.first.freeze()
         asking = asyncio.create_task(connection.request("LAST_ID", last_id, timeout=3.0))
         (end,) = pulsar.connections

@@ -109,7 +109,7 @@ async def test_a_watcher_gets_what_is_created_and_deleted(apache_pulsar: Running
     names = [f"persistent://{NAMESPACE}/{start}-{end}" for end in "ab"]
     await apache_pulsar.admin.create_topic(f"{start}-a")
     async with connected(apache_pulsar) as connection, asyncio.timeout(LIMIT):
-        connection.add_watcher(7, watcher)
+        connection.registered.add_watcher(7, watcher)
         begun = await watched(connection, f"{NAMESPACE}/{start}-.*")
         assert (begun.watcher_id, list(begun.topic), begun.topics_hash) == (
             7,

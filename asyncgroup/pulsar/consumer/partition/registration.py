@@ -104,15 +104,15 @@ class Registration:
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:  # noqa: ARG002  of producers
         """Register at the connection, then at the broker."""
         self._consumer.check_broker(connection.server_version)
-        connection.add_consumer(self._id, self._consumer)
+        connection.registered.add_consumer(self._id, self._consumer)
         try:
             await connection.request(f"{self._name}: SUBSCRIBE", self._subscribe, timeout=self._timeout)
         except (RequestTimedOut, asyncio.CancelledError):
-            connection.remove_consumer(self._id)
+            connection.registered.remove_consumer(self._id)
             self._close_at(connection)  # the broker may have it nevertheless
             raise
         except BaseException:
-            connection.remove_consumer(self._id)
+            connection.registered.remove_consumer(self._id)
             raise
         self._connection = connection
         self._consumer.on_registered(connection)
@@ -162,7 +162,7 @@ class Registration:
     def forget(self) -> None:
         """The broker has no such consumer any more: do not close it there."""
         if self._connection is not None:
-            self._connection.remove_consumer(self._id)
+            self._connection.registered.remove_consumer(self._id)
             self._connection = None
 
     async def aclose(self) -> None:
@@ -172,7 +172,7 @@ class Registration:
         try:
             if connection is not None:
                 self._close_at(connection)
-                connection.remove_consumer(self._id)
+                connection.registered.remove_consumer(self._id)
         finally:
             await self._reconnector.aclose()
             if self._closes:

@@ -67,7 +67,7 @@ class TopicListWatcher:
         await self._reconnector.aclose()
 
     def _end_watch(self, connection: PulsarConnection) -> None:
-        connection.remove_watcher(self.id)
+        connection.registered.remove_watcher(self.id)
         if not connection.is_closed:
             connection.call_with_answer(
                 f"{self.name}: WATCH_TOPIC_LIST_CLOSE",
@@ -84,7 +84,7 @@ class TopicListWatcher:
             raise PulsarServerError(
                 ServerError.UNSUPPORTED_VERSION_ERROR, self.name, "the broker does not watch topics"
             )
-        connection.add_watcher(self.id, self)
+        connection.registered.add_watcher(self.id, self)
         try:
             await connection.request(
                 f"{self.name}: WATCH_TOPIC_LIST",
@@ -100,7 +100,7 @@ class TopicListWatcher:
             self._end_watch(connection)  # the broker may have it nevertheless
             raise
         except BaseException:
-            connection.remove_watcher(self.id)
+            connection.registered.remove_watcher(self.id)
             raise
         self._connection = connection
         self.is_attached = True
