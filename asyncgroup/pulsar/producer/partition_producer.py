@@ -1,17 +1,15 @@
 """PartitionProducer: the producer of one topic without partitions, or of one partition, at its broker (Java's `ProducerImpl`).
 
-It registers on each connection that its reconnector opens, and then lets its queue write. The queue has the messages; this
-class has the room that is reserved for messages, and the answers of the broker.
+Its registration keeps it at the broker, and it lets its queue write there. The queue has the messages; this class has the room
+that is reserved for messages, and the answers of the broker.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from asyncgroup.errors import ClosedError, ConnectionLost, InvalidRecordError, QueueFull, RequestTimedOut
-from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.memory.memory_budget import MemoryBudget
@@ -23,22 +21,15 @@ from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.batch_container import KeyBasedContainer, OneBatchContainer
 from asyncgroup.pulsar.producer.batch_reports import batch_reports
-from asyncgroup.pulsar.producer.config import ACCESS_MODES, PulsarProducerConfig
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.encoding import ChunkedValue, MessageEncoder
 from asyncgroup.pulsar.producer.interceptors import SendPromise
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
+from asyncgroup.pulsar.producer.producer_registration import ProducerRegistration
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.send_timers import SendTimers
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
-from asyncgroup.pulsar.wire.commands import (
-    NO_REQUEST,
-    Command,
-    CommandCloseProducer,
-    CommandProducer,
-    CommandProducerSuccess,
-    CommandSendError,
-    CommandSendReceipt,
-)
+from asyncgroup.pulsar.wire.commands import CommandProducerSuccess, CommandSendError, CommandSendReceipt
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
@@ -47,11 +38,6 @@ __all__ = ["OnLost", "PartitionProducer"]
 
 OnLost = Callable[[TopicName, int, Exception], None]
 """Is called with the number of messages that have failed without a caller that waits for them."""
-
-_METADATA_ROOM: Final = 4096
-"""Bytes that the metadata of a message may take beyond what its size counts: the names of producer and fields."""
-
-_log = escaping_logger("asyncgroup.pulsar")
 
 
 class PartitionProducer:
@@ -72,34 +58,34 @@ class PartitionProducer:
         limit: int | None,
     ) -> None:
         self.topic = topic
-        self.name = name
-        """Unique among the producers of the topic; None until the broker has chosen it."""
         self._config = config
         self._on_lost = on_lost
         self._core = core
-        self._id = core.new_id()
+        producer_id = core.new_id()
         self._loop = asyncio.get_running_loop()
-        self._topic_epoch: int | None = None
-        self._encoder = MessageEncoder(self._id, config.compression, config.compression_min_size, clock)
+        self._connection: PulsarConnection | None = None
+        self._encoder = MessageEncoder(producer_id, config.compression, config.compression_min_size, clock)
         self._limits = _limits(core.memory, topic, limit)
         self._limit = limit
         self.queue = self._new_queue()
         self.timers = SendTimers(
             self.queue, config.batching_max_delay, config.send_timeout, self._timeout_error
         )
-        self._reconnector = core.new_reconnector(
-            f"producer of {topic}", topic, self, self._on_retry, role="producer"
+        self._registration = ProducerRegistration(
+            core, topic, producer_id, config, self, name=name, attempt_at=lambda: self.timers.last_attempt_at
         )
-        self._reconnector.attempt_at = lambda: self.timers.last_attempt_at
         self._reports_starts = core.hooks.with_listener("on_send_start", "on_send_end") is not None
         self._end: Exception | None = None  # why nothing is accepted any more
         self.last_error: Exception | None = None
         """The last failure of a connection or registration, None while it is registered."""
 
     def __repr__(self) -> str:
-        return (
-            f"<PartitionProducer {self.topic} {self.name!r}: {self._reconnector.state.value}, {self.queue!r}>"
-        )
+        return f"<PartitionProducer {self.topic} {self.name!r}: {self._registration.state}, {self.queue!r}>"
+
+    @property
+    def name(self) -> str | None:
+        """Unique among the producers of the topic; None until the broker has chosen it."""
+        return self._registration.name
 
     def _new_queue(self) -> SendQueue:
         config = self._config
@@ -121,11 +107,11 @@ class PartitionProducer:
         """Begin to connect."""
         # a caller of any producer of the client that waits for memory needs what is in the open batches
         self._core.memory._inner.add_listener(self.timers.close_batch)
-        self._reconnector.start()
+        self._registration.start()
 
     async def wait_ready(self) -> None:
         """Wait until the broker has registered it. Raises PulsarServerError, TransportError, ClosedError."""
-        await self._reconnector.wait_ready()
+        await self._registration.wait_ready()
 
     @property
     def is_connected(self) -> bool:
@@ -146,30 +132,16 @@ class PartitionProducer:
     async def aclose(self, why: str) -> None:
         """Fail what is not acknowledged, leave the broker, and make no more connections. Safe to call twice."""
         self.refuse(ClosedError(f"producer of {self.topic}: it is closed"))
-        connection = self._reconnector.connection
         self._stop_timers()
         self.queue.fail_all(
             lambda: ClosedError(f"producer of {self.topic}: closed before the receipt: {why}")
         )
         self.timers.after_receipt()
         try:
-            if connection is not None and not connection.is_closed:
-                await self._leave(connection)
+            await self._registration.leave()
         finally:
             self.queue.detach()
-            await self._reconnector.aclose()
-
-    async def _leave(self, connection: PulsarConnection) -> None:
-        try:
-            await connection.request(
-                f"close producer of {self.topic}",
-                lambda number: CommandCloseProducer(producer_id=self._id, request_id=number),
-                timeout=max(1.0, min(self._config.close_timeout, self._core.config.operation_timeout)),
-            )
-        except (PulsarServerError, RequestTimedOut, ConnectionLost) as error:
-            _log.debug("producer of %s: the broker did not confirm its end: %s", self.topic, error)
-        finally:
-            connection.registered.remove_producer(self._id)
+            await self._registration.aclose()
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -219,7 +191,7 @@ class PartitionProducer:
 
     async def drain(self) -> None:
         """Wait while the connection's write buffer is full."""
-        connection = self._reconnector.connection
+        connection = self._connection
         if connection is not None:
             await connection.drain()
 
@@ -281,7 +253,7 @@ class PartitionProducer:
     def on_receipt(self, receipt: CommandSendReceipt) -> None:
         """What was sent is stored."""
         if not self.queue.receive(receipt):
-            connection = self._reconnector.connection
+            connection = self._connection
             if connection is not None:
                 connection.close(
                     ConnectionLost(
@@ -295,18 +267,15 @@ class PartitionProducer:
         """What was sent is not stored."""
         failure = PulsarServerError(error.error, f"producer of {self.topic}", error.message)
         if error.error in (ServerError.TOPIC_TERMINATED_ERROR, ServerError.PRODUCER_FENCED):
-            self._forget()
-            self._reconnector.fail(failure)
+            self._registration.fail(failure)
         elif error.error == ServerError.NOT_ALLOWED_ERROR or self._is_damaged_here(error):
             self.queue.refuse(error.sequence_id, lambda: copy_error(failure))
             self.timers.after_receipt()
         else:
             # the frame was damaged on its way, or the broker cannot write now: register again, and send all again
             if error.error == ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION:
-                self._fail_pending(failure)
-            connection = self._forget()
-            if connection is not None:
-                self._reconnector.lost(connection, failure)
+                self.fail_pending(failure)
+            self._registration.register_again(failure)
 
     def _is_damaged_here(self, error: CommandSendError) -> bool:
         """Whether a message was damaged before it was written: the others go on (Java's `ProducerImpl.recoverChecksumError`)."""
@@ -315,92 +284,49 @@ class PartitionProducer:
     def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
         """The broker has given the topic away."""
         error = ConnectionLost(f"producer of {self.topic}: the broker has closed it")
-        self._reconnector.lost(connection, error, assigned_url)
+        self._registration.lost(connection, error, assigned_url)
 
     def on_migrated(self, url: str) -> None:
         """The topic is in the cluster of a service URL from now on: what has no receipt is sent there."""
-        self._reconnector.migrate(url)
+        self._registration.migrate(url)
 
     def on_connection_lost(self, connection: SendsCommands, error: Exception) -> None:
         """The connection has ended."""
-        self._reconnector.lost(connection, error)
+        self._registration.lost(connection, error)
 
-    def _forget(self) -> PulsarConnection | None:
-        connection = self._reconnector.connection
-        if connection is not None:
-            connection.registered.remove_producer(self._id)
-        return connection
+    # --- what its registration calls: RegisteredProducer ---------------------------------------------------------------
 
-    # --- what the reconnector asks for: Attached ----------------------------------------------------------------------
-
-    async def attach(self, connection: PulsarConnection, epoch: int) -> None:
-        """Register at the broker, then send again what is pending."""
-        started, timeout = self._loop.time(), self._core.config.operation_timeout
-        connection.registered.add_producer(self._id, self)
-        try:
-            answer: CommandProducerSuccess = await connection.request(
-                f"producer of {self.topic}",
-                lambda number: self._registration(number, epoch),
-                timeout=timeout,
-            )
-        except BaseException as error:
-            connection.registered.remove_producer(self._id)
-            if isinstance(error, RequestTimedOut | asyncio.CancelledError):
-                # it may have been registered nevertheless, and a second producer of this name would be refused
-                connection.send_command(CommandCloseProducer(producer_id=self._id, request_id=NO_REQUEST))
-            if (
-                isinstance(error, PulsarServerError)
-                and error.code == ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION
-            ):
-                self._fail_pending(error)
-            if isinstance(error, ConnectionLost) and self._loop.time() > started + timeout:
-                self._reconnector.was_ready = True  # the broker has let it wait for its turn: it queues again
-            raise
-        self._registered(connection, answer)
-
-    def _registration(self, request_id: int, epoch: int) -> Command:
-        config = self._config
-        return CommandProducer(
-            topic=str(self.topic),
-            producer_id=self._id,
-            request_id=request_id,
-            producer_name=self.name,
-            metadata=config.properties,
-            epoch=epoch,
-            user_provided_producer_name=config.producer_name is not None,
-            producer_access_mode=ACCESS_MODES[config.access_mode],
-            topic_epoch=self._topic_epoch,
-            initial_subscription_name=config.initial_subscription,
-        )
-
-    def _registered(self, connection: PulsarConnection, answer: CommandProducerSuccess) -> None:
-        if self.name is None:
-            self.name = answer.producer_name
-        self._encoder.producer_name = self.name
-        self._topic_epoch = answer.topic_epoch
+    def on_registered(self, connection: PulsarConnection, answer: CommandProducerSuccess) -> None:
+        """Send again what is pending."""
+        self._connection = connection
+        self._encoder.producer_name = self.name or answer.producer_name
         self.queue.ids.register(answer.last_sequence_id)
         self.last_error = None
         self.queue.attach(connection)
         self.timers.after_receipt()
 
-    def detached(self, error: Exception) -> None:
+    def on_unregistered(self, error: Exception) -> None:
         """Keep what is pending for the next connection."""
+        self._connection = None
         self.last_error = error
         self.queue.detach()
 
-    def failed(self, error: Exception) -> None:
+    def on_refused(self, error: Exception) -> None:
         """No connection follows: fail everything."""
+        self._connection = None
         self.last_error = error
         self.queue.detach()
         self.refuse(error)
         self._stop_timers()
-        self._fail_pending(error)
+        self.fail_pending(error)
 
-    def _fail_pending(self, error: Exception) -> None:
+    def fail_pending(self, error: Exception) -> None:
+        """Fail what is not confirmed."""
         self.queue.fail_all(lambda: copy_error(error))
         self.timers.after_receipt()
 
-    def _on_retry(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
+        """Another attempt to register follows."""
         self.last_error = error
 
 

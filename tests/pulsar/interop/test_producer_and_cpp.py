@@ -207,7 +207,7 @@ async def test_each_message_is_stored_once_through_resets_and_moves(
                     await apache_pulsar.admin.unload(topic)
                 else:
                     for each in sends._partitions.producers:
-                        if (connection := each._reconnector.connection) is not None:
+                        if (connection := each._connection) is not None:
                             connection.close(ConnectionLost("by the test"))
 
         disturbing = asyncio.create_task(disturb())
