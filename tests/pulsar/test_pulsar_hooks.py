@@ -184,7 +184,7 @@ async def test_without_hooks_nothing_is_prepared(pulsar: ScriptedPulsar) -> None
             (part,) = producer._producers
             assert part.queue._reports is None
             assert not part._reports_starts
-            assert producer._hooks is None
+            assert producer._sends.hooks is None
             (one,) = consumer.partitions
             assert one._on_received is None
             assert one._parts.acks._on_answer is None

@@ -2,7 +2,7 @@
 
 The way of a message:
 
-- `producer` passes it to `interceptors` and has it checked by `outgoing`; `topic_partitions` chooses the partition by `routing`.
+- `producer` gives it to its `message_sends`: `interceptors` get it, `outgoing` checks it; `topic_partitions` chooses the partition by `routing`.
 - `partition_producer` reserves room for it; its `send_queue` numbers it (`sequence_ids`), puts it into the open batch of
   `batch_container` or sends it alone, and has it encoded by `encoding`. `send_timers` closes batches and ends what is too old.
   `producer_registration` keeps it at its broker.

@@ -41,7 +41,7 @@ OnLost = Callable[[TopicName, int, Exception], None]
 
 
 class PartitionProducer:
-    """Create it in a running event loop, then `start`; after `failed` and `aclose` it accepts nothing.
+    """Create it in a running event loop, then `start`; after `on_refused` and `aclose` it accepts nothing.
 
     `name` is that of the partitions before it, None if the broker is to choose one. `limit` is of its pending messages.
     """

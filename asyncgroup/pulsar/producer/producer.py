@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from asyncgroup.errors import ClosedError, ConfigError, DeliveryFailedError, UsageError
+from asyncgroup.errors import ConfigError, DeliveryFailedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
@@ -19,18 +19,12 @@ from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.foreign_names import PULSAR_PRODUCER
-from asyncgroup.pulsar.producer.interceptors import (
-    PulsarInterceptor,
-    PulsarInterceptors,
-    PulsarProducerRecord,
-    SendPromise,
-)
+from asyncgroup.pulsar.producer.interceptors import PulsarInterceptor, PulsarInterceptors
 from asyncgroup.pulsar.producer.lost_messages import LostMessages
-from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendArguments, outgoing_message
+from asyncgroup.pulsar.producer.message_sends import MessageSends, refuse_message
 from asyncgroup.pulsar.producer.partition_producer import PartitionProducer
 from asyncgroup.pulsar.producer.topic_partitions import TopicPartitions
 from asyncgroup.pulsar.producer.transaction_sends import TransactionSends
-from asyncgroup.pulsar.send_receiver import SendReceiver
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.message_id import MessageId
@@ -91,23 +85,28 @@ class PulsarProducer:
         self._client = None if isinstance(client, str) else client
         self._own: ClientCore | None = None  # without a client
         self._own_hooks = self._check_hooks(hooks)
-        self._hooks: Hooks | None = None  # those of the client, if they listen to each message
-        self._interceptors = PulsarInterceptors(interceptors)
-        self._clock = clock
         self._lost = LostMessages()
         self._partitions = TopicPartitions(
             self.topic, self.config, clock, rng or random.Random(), self._lost.add
         )
+        base64_keys = self.config.base64_keys
+        self._sends = sends = MessageSends(
+            self.topic,
+            PulsarInterceptors(interceptors),
+            clock,
+            self._partitions,
+            self._lost.add,
+            base64_keys=base64_keys,
+        )
         self._in_transactions = TransactionSends(
-            self.topic, clock, self._promise, self._partition_of, base64_keys=self.config.base64_keys
+            self.topic, clock, sends.promise, sends.partition_of, base64_keys=base64_keys
         )
         self._tasks = BackgroundTasks(f"producer of {self.topic}")
         self._loop: Any = None
         self._closing: asyncio.Task[None] | None = None
-        self._is_closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "open" if self._producers else "not open"
+        state = "closed" if self._sends.is_closed else "open" if self._producers else "not open"
         of = printable(str(self.topic))
         return f"<PulsarProducer of {of} {self.name!r}: {state}, {self.pending_messages} messages pending>"
 
@@ -149,7 +148,7 @@ class PulsarProducer:
 
         Raises PulsarServerError, TransportError, AuthenticationError; nothing is left open then.
         """
-        if self._producers or self._is_closed:
+        if self._producers or self._sends.is_closed:
             raise UsageError(f"producer of {self.topic} was entered before: create a new one")
         self._loop = asyncio.get_running_loop()
         if self._service is not None:
@@ -157,12 +156,12 @@ class PulsarProducer:
         try:
             await self._tasks.start()
             core = self._inner
-            self._hooks = core.hooks.with_listener("on_send_start", "on_send_end")
+            self._sends.hooks = core.hooks.with_listener("on_send_start", "on_send_end")
             await self._partitions.open(core)
             if self.partitions and core.config.partitions_update_interval:
                 self._tasks.spawn(self._partitions.watch, core)
         except BaseException:
-            self._is_closed = True
+            self._sends.is_closed = True
             await wait_shielded(start_task(self._close_all("it could not be opened")))
             raise
         core.hooks.emit("on_open", self)
@@ -206,9 +205,9 @@ class PulsarProducer:
             await asyncio.wait([self._closing])
 
     async def _close(self, *, drain: bool) -> None:
-        self._is_closed = True
+        self._sends.is_closed = True
         for each in self._producers:
-            each.refuse(self._closed_error())
+            each.refuse(self._sends.closed_error())
         why = f"close_timeout={self.config.close_timeout:g} s" if drain else "drain=False"
         try:
             if drain:
@@ -232,9 +231,6 @@ class PulsarProducer:
             await self._partitions.aclose(why)
             if self._own is not None:
                 await self._own.aclose()
-
-    def _closed_error(self) -> ClosedError:
-        return ClosedError(f"producer of {self.topic}: it is closed")
 
     # --- send ---------------------------------------------------------------------------------------------------------
 
@@ -273,12 +269,12 @@ class PulsarProducer:
         if transaction is not None:
             await self._in_transactions.offer(self._inner, transaction, given, future)
             return await future
-        message, partition, is_written = self._offer(given, future, is_awaited=True)
+        message, partition, is_written = self._sends.offer(given, future, is_awaited=True)
         if is_written is None:
             try:
                 await partition.send_waiting(message, is_awaited=True)
             except BaseException as error:
-                _refuse(message, error)
+                refuse_message(message, error)
                 raise
         return await future
 
@@ -301,10 +297,10 @@ class PulsarProducer:
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         future: asyncio.Future[MessageId] = self._running_loop().create_future()
-        message, partition, is_written = self._offer(given, future)
+        message, partition, is_written = self._sends.offer(given, future)
         if is_written is None:
             full = partition.no_room(message)
-            _refuse(message, full)
+            refuse_message(message, full)
             raise full
         return future
 
@@ -328,15 +324,15 @@ class PulsarProducer:
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         if transaction is not None:
-            self._check_open()
+            self._sends.check_open()
             await self._in_transactions.offer(self._inner, transaction, given, None)
             return
-        message, partition, is_written = self._offer(given, None)
+        message, partition, is_written = self._sends.offer(given, None)
         if is_written is None:
             try:
                 await partition.send_waiting(message)
             except BaseException as error:
-                _refuse(message, error)
+                refuse_message(message, error)
                 raise
         elif is_written:
             # a batch was written: receipts are read, and a full write buffer delays the caller
@@ -348,7 +344,7 @@ class PulsarProducer:
 
         Raises DeliveryFailedError if messages of `enqueue` have failed since the last call, ClosedError.
         """
-        self._check_open()
+        self._sends.check_open()
         await self._wait_flushed()
         if (lost := self._lost.take()) is not None:
             raise lost
@@ -358,63 +354,14 @@ class PulsarProducer:
         if waiting:
             await asyncio.wait(waiting)
 
-    def _offer(
-        self, given: SendArguments, future: asyncio.Future[MessageId] | None, *, is_awaited: bool = False
-    ) -> tuple[OutgoingMessage, PartitionProducer, bool | None]:
-        """Give the message with these arguments to its partition; return both, and what `try_send` does: None if there is no room."""
-        receiver: SendReceiver | None = future
-        promise: SendPromise | None = None
-        if self._interceptors or self._hooks is not None:
-            record = self._interceptors.on_send(PulsarProducerRecord(str(self.topic), *given))
-            given = record[1:]
-            promise = SendPromise(record, self._interceptors, future, self._on_silent, self._hooks)
-            receiver = promise
-        try:
-            message = outgoing_message(*given, self._clock, base64_keys=self.config.base64_keys)
-            message.receiver = receiver
-            partition = self._partition_of(message, given)
-            return message, partition, partition.try_send(message, is_awaited=is_awaited)
-        except BaseException as error:
-            if promise is not None:
-                promise.refuse(error)
-            raise
-
-    def _promise(self, given: SendArguments, caller: SendReceiver) -> SendPromise | None:
-        if not self._interceptors and self._hooks is None:
-            return None
-        record = self._interceptors.on_send(PulsarProducerRecord(str(self.topic), *given))
-        return SendPromise(record, self._interceptors, caller, self._on_silent, self._hooks)
-
-    def _partition_of(self, message: OutgoingMessage, given: SendArguments) -> PartitionProducer:
-        partitions = self._partitions
-        if partitions.count > 1 and not self._is_closed:
-            return partitions.route(message, given)
-        self._check_open()
-        return partitions.producers[0]
-
     @property
     def _producers(self) -> list[PartitionProducer]:
         return self._partitions.producers
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        self._check_open()
+        self._sends.check_open()
         loop: asyncio.AbstractEventLoop = self._loop
         return loop
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise self._closed_error()
-        if not self._producers:
-            raise ClosedError(f"producer of {self.topic}: enter it first: `async with`")
-
-    def _on_silent(self, error: Exception) -> None:
-        """A message with interceptors has failed, and no caller waits; which partition it was for is in the text."""
-        self._lost.add(self.topic, 1, error)
-
-
-def _refuse(message: OutgoingMessage, error: BaseException) -> None:
-    if isinstance(message.receiver, SendPromise):
-        message.receiver.refuse(error)
 
 
 add_foreign_names(PulsarProducer, PULSAR_PRODUCER)
