@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from asyncgroup.pulsar.consumer.acks.pending_acks import PendingAcks
 from asyncgroup.pulsar.consumer.acks.redelivery import RedeliveryRequests
 from asyncgroup.pulsar.consumer.acks.unacked import UnackedEntries
-from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
 from asyncgroup.pulsar.consumer.receiving.arrivals import Arrivals
 from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar.consumer.receiving.receiver_queue import ReceiverQueue
@@ -231,10 +231,20 @@ CLIENTS: Final = [
         4,
     ),
     Mutant(
-        "messages of before a seek", PulsarConsumer, "end_seek", "self._arrivals.start = start", "pass", 2
+        "messages of before a seek",
+        SubscriptionPosition,
+        "end_seek",
+        "self._parts.arrivals.start = start",
+        "pass",
+        2,
     ),
     Mutant(
-        "acknowledgements of before a seek", PulsarConsumer, "end_seek", "self._parts.forget(last)", "pass", 2
+        "acknowledgements of before a seek",
+        SubscriptionPosition,
+        "end_seek",
+        "self._parts.forget(last)",
+        "pass",
+        2,
     ),
     Mutant(
         "sends are repeated in disorder",

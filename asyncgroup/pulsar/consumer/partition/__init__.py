@@ -4,6 +4,7 @@
   `subscribing` makes.
 - `message_outcomes` acknowledges its messages, or has them delivered again; `transaction_acks` acknowledges them in transactions;
   `consumer_parts` has what all share.
-- `seeking` moves the subscription, `backlog` finds its end.
+- `position`: where it goes on, after `seeking`, which moves the subscription, and after a reconnect. `backlog` finds the end.
+- `identity`: which consumer it is.
 - `reports`: the events of entries and acknowledgements for hooks.
 """

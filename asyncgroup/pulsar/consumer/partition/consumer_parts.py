@@ -10,7 +10,7 @@ from asyncgroup.pulsar.consumer.acks.ack_sender import AckSender
 from asyncgroup.pulsar.consumer.acks.pending_acks import PendingAcks
 from asyncgroup.pulsar.consumer.acks.redelivery import RedeliveryRequests
 from asyncgroup.pulsar.consumer.acks.unacked import EntryKey, UnackedEntries
-from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.partition.identity import ConsumerIdentity
 from asyncgroup.pulsar.consumer.partition.reports import ConsumerReports
 from asyncgroup.pulsar.consumer.partition.subscribing import Subscribing
 from asyncgroup.pulsar.consumer.receiving.arrivals import Arrivals, UnstoredArrivals
@@ -19,7 +19,6 @@ from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar.consumer.receiving.receiver_queue import ReceiverQueue
 from asyncgroup.pulsar.consumer.receiving.rejections import Rejections
 from asyncgroup.pulsar.core import ClientCore
-from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["ConsumerParts"]
 
@@ -33,22 +32,19 @@ class ConsumerParts:
     def __init__(
         self,
         core: ClientCore,
-        consumer_id: int,
-        name: str,
-        topic: TopicName,
-        subscription: str,
-        kind: SubscriptionType,
-        config: PulsarConsumerConfig,
+        identity: ConsumerIdentity,
         permits: PermitLedger,
         on_error: Callable[[Exception], object],
         on_ack_error: Callable[[Exception], object],
         *,
         creates_topic: bool = True,
     ) -> None:
+        consumer_id, name, topic = identity.id, identity.name, identity.topic
+        kind, config = identity.kind, identity.config
         self.permits = permits
         self.unacked = UnackedEntries(index_acks=config.index_acks)
         pending = PendingAcks(config.ack_group_time, config.ack_group_size, index_acks=config.index_acks)
-        self.reports = ConsumerReports(core.hooks, subscription, topic)
+        self.reports = ConsumerReports(core.hooks, identity.subscription, topic)
         self.acks = AckSender(
             consumer_id, name, pending, core.config.operation_timeout, on_ack_error, self.reports.acked
         )
@@ -86,7 +82,7 @@ class ConsumerParts:
             self.reports.chunks_dropped,
         )
         self.subscribing = Subscribing(
-            str(topic), subscription, kind, config, consumer_id, creates_topic=creates_topic
+            str(topic), identity.subscription, kind, config, consumer_id, creates_topic=creates_topic
         )
         self.arrivals.start = self.subscribing.start
 

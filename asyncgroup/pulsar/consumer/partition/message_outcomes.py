@@ -12,8 +12,8 @@ from math import inf
 
 from asyncgroup.errors import ClosedError, UsageError
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
+from asyncgroup.pulsar.consumer.partition.identity import ConsumerIdentity
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.wire.message_id import MessageId
 
@@ -28,22 +28,20 @@ class MessageOutcomes:
 
     def __init__(
         self,
-        name: str,
-        kind: SubscriptionType,
-        config: PulsarConsumerConfig,
+        identity: ConsumerIdentity,
         parts: ConsumerParts,
         flow: Callable[[], None],
         on_restart: Callable[[], None],
     ) -> None:
-        self.name = name
-        self.kind = kind
+        self.name = identity.name
+        self.kind = identity.kind
         self.attachment = 0
         """The number of the last registration at a broker, or other event that made all messages come again."""
         self.connection: PulsarConnection | None = None
         """The one at which the consumer is registered."""
         self.is_closing = False
         """Whether it accepts no outcome any more."""
-        self._nack_delay = config.nack_delay
+        self._nack_delay = identity.config.nack_delay
         self._parts = parts
         self._queue = parts.queue
         self._unacked = parts.unacked

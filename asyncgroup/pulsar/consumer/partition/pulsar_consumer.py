@@ -20,7 +20,6 @@ from asyncgroup.errors import (
     ConnectionLost,
     DecodeError,
     ProtocolError,
-    UsageError,
 )
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.log_events import log_fields
@@ -29,15 +28,16 @@ from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
 from asyncgroup.pulsar.consumer.acks.ack_sender import AckFailure
-from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
+from asyncgroup.pulsar.consumer.partition.identity import ConsumerIdentity
 from asyncgroup.pulsar.consumer.partition.listener import PulsarConsumerListener
 from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
+from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
 from asyncgroup.pulsar.consumer.partition.registration import Registration
 from asyncgroup.pulsar.consumer.partition.transaction_acks import ConsumerTransactions
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
-from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition, permits_of
+from asyncgroup.pulsar.consumer.receiving.arrivals import permits_of
 from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.commands import (
@@ -79,17 +79,16 @@ class PulsarConsumer:
 
         Without `creates_topic` it ends when the topic is deleted.
         """
-        self.id = core.new_id()
+        identity = ConsumerIdentity(core.new_id(), topic, subscription, kind, config)
+        self.id = identity.id
+        self.name = identity.name
         self.topic = topic
         self.partition = topic.partition
         self.subscription = subscription
         self.kind = kind
         self.config = config
-        self.name = f"consumer {self.id} of {topic} in {subscription}"
         self.is_active = kind is not SubscriptionType.FAILOVER
         """Whether the broker pushes messages to this consumer; of a Failover subscription to the active one only."""
-        self.is_at_end = False
-        """Whether the topic was terminated and all of its messages were pushed."""
         self.last_error: Exception | None = None
         """The last failure since it was registered; None without one."""
         self._core = core
@@ -100,33 +99,21 @@ class PulsarConsumer:
         """What the broker may push."""
         self.permits.is_paused = config.start_paused
         self._parts = parts = ConsumerParts(
-            core,
-            self.id,
-            self.name,
-            topic,
-            subscription,
-            kind,
-            config,
-            self.permits,
-            self.on_error,
-            self._on_ack_error,
-            creates_topic=creates_topic,
+            core, identity, self.permits, self.on_error, self._on_ack_error, creates_topic=creates_topic
         )
-        self.outcomes = MessageOutcomes(self.name, kind, config, parts, self._flow, listener.on_restart)
-        """Acknowledges its messages, or has them delivered again."""
-        self.transactions = ConsumerTransactions(core, self, parts, is_durable=config.durable)
-        """Acknowledges its messages in transactions."""
         self._queue = parts.queue
         self._arrivals = parts.arrivals
         self._on_received = parts.reports.received
-        self._registration = Registration(
-            core, self.name, topic, self.id, self._subscribe, self, config.close_timeout, subscription
-        )
-        self._last_taken: MessageId | None = (
-            None  # of a subscription that is not durable, since the last seek
-        )
         self._knows_sizes = False  # of messages: one has arrived
-        self._is_seeking = False
+        self.outcomes = MessageOutcomes(identity, parts, self._flow, listener.on_restart)
+        """Acknowledges its messages, or has them delivered again."""
+        self.transactions = ConsumerTransactions(core, self, parts, is_durable=config.durable)
+        """Acknowledges its messages in transactions."""
+        self._registration = Registration(core, identity, self._subscribe, self)
+        self.position = SubscriptionPosition(
+            identity, parts, self.outcomes, self.history, self._flow, listener.on_restart
+        )
+        """Where it goes on, after a seek and after a reconnect."""
 
     def __repr__(self) -> str:
         return f"<PulsarConsumer {self.name}: {self._registration.state}, {self.permits!r}>"
@@ -146,6 +133,11 @@ class PulsarConsumer:
     def is_attached(self) -> bool:
         """Whether it is registered at a broker."""
         return self._connection is not None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the topic was terminated and all of its messages were pushed."""
+        return self.position.is_at_end
 
     @property
     def open_permits(self) -> int:
@@ -182,24 +174,13 @@ class PulsarConsumer:
     def on_unregistered(self) -> None:
         """The attachment has ended, another one follows; called by the registration."""
         self._connection = None
-        if not self.config.durable and not self._is_seeking:
-            self._start_again()
+        self.position.detach()
         self.outcomes.detach()
         self._parts.void()
         self.permits.disconnect()
         if self.kind is SubscriptionType.FAILOVER and self.is_active:
             self.on_active_change(False)
         self._listener.on_restart()
-
-    def _start_again(self) -> None:
-        """The broker forgets a subscription that is not durable: continue after what was taken."""
-        if self._last_taken is not None:
-            position = StartPosition.at(self._last_taken, inclusive=False)
-        elif self._queue:
-            position = StartPosition.at(next(iter(self._queue)).message_id, inclusive=True)
-        else:
-            return
-        self._parts.subscribing.start = self._arrivals.start = position
 
     def on_refused(self, error: Exception) -> None:
         """No attachment follows; called by the registration."""
@@ -225,7 +206,7 @@ class PulsarConsumer:
             await self._registration.aclose()
 
     async def _flush_at_close(self) -> None:
-        if self._connection is None or self._is_seeking:
+        if self._connection is None or self.position.is_seeking:
             return
         try:
             async with asyncio.timeout(self.config.close_timeout):
@@ -275,7 +256,7 @@ class PulsarConsumer:
         """An entry has arrived; called by the connection."""
         if connection is not self._connection:
             return
-        if self._is_seeking:
+        if self.position.is_seeking:
             self.permits.arrive(permits_of(command, frame, at), 0, 0)
             return
         try:
@@ -308,7 +289,7 @@ class PulsarConsumer:
         """
         found = self._queue.take(limit, max_bytes, keeps_permits=keeps_permits)
         if found and not self.config.durable:
-            self._last_taken = found[-1].message_id
+            self.position.last_taken = found[-1].message_id
         self._flow()
         return found
 
@@ -316,7 +297,7 @@ class PulsarConsumer:
         """Remove and return the next message; None if there is none."""
         message = self._queue.take_one()
         if message is not None and not self.config.durable:
-            self._last_taken = message.message_id
+            self.position.last_taken = message.message_id
         self._flow()
         return message
 
@@ -348,7 +329,7 @@ class PulsarConsumer:
 
     def _flow(self) -> None:
         connection = self._connection
-        if connection is not None and not self._is_seeking and (due := self.permits.next_flow()):
+        if connection is not None and not self.position.is_seeking and (due := self.permits.next_flow()):
             connection.send_command(CommandFlow(consumer_id=self.id, message_permits=due))
 
     def on_active_change(self, is_active: bool) -> None:
@@ -366,7 +347,7 @@ class PulsarConsumer:
 
     def on_end_of_topic(self) -> None:
         """Called by the connection."""
-        self.is_at_end = True
+        self.position.is_at_end = True
         self._listener.on_end_of_topic()
 
     def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
@@ -385,7 +366,7 @@ class PulsarConsumer:
 
     def on_error(self, error: Exception) -> None:
         """Something failed that is tried again."""
-        if self._is_seeking and isinstance(error, ConnectionLost):
+        if self.position.is_seeking and isinstance(error, ConnectionLost):
             return  # a broker closes the consumers of a subscription that it moves
         self.last_error = error
         self._listener.on_error(error)
@@ -398,43 +379,4 @@ class PulsarConsumer:
             fields = log_fields("ack_failed", group=self.subscription, tp=tp, error=error)
             _log.warning("%s; acknowledgements are sent again", error, extra=fields)
         self.on_error(error)
-        self.outcomes.arm()
-
-    @property
-    def is_seeking(self) -> bool:
-        """Whether nothing is delivered, as the subscription is moved."""
-        return self._is_seeking
-
-    # --- seek -----------------------------------------------------------------------------------------------------------
-
-    def begin_seek(self) -> None:
-        """Deliver nothing from now on: see `seeking`. Raises UsageError during another seek."""
-        if self._is_seeking:
-            raise UsageError(f"{self.name}: it seeks already")
-        self._is_seeking = self._parts.acks.is_held = self.history.is_moving = True
-        self._parts.void()
-        self.outcomes.drop_queue()
-        self._listener.on_restart()
-
-    def end_seek(self, start: StartPosition | None, last: EntryKey) -> None:
-        """The subscription was moved: forget all that was before. `last` is the last entry that may have been acknowledged."""
-        self.outcomes.begin_after_seek()
-        self._arrivals.start = start
-        if not self.config.durable:
-            self._parts.subscribing.start = start
-        self._last_taken = None
-        self.is_at_end = False
-        self._parts.forget(last)
-        self._resume_after_seek()
-
-    def give_up_seek(self) -> None:
-        """The subscription was not moved: what is not acknowledged comes again."""
-        self._resume_after_seek()
-        if self._connection is not None:
-            self.outcomes.redeliver_all()
-
-    def _resume_after_seek(self) -> None:
-        self._is_seeking = self._parts.acks.is_held = self.history.is_moving = False
-        self._parts.acks.send()
-        self._flow()
         self.outcomes.arm()

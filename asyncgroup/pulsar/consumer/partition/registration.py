@@ -11,9 +11,9 @@ from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import ConsumerListener
+from asyncgroup.pulsar.consumer.partition.identity import ConsumerIdentity
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.commands import Command, CommandCloseConsumer
-from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["RegisteredConsumer", "Registration"]
 
@@ -48,24 +48,25 @@ class Registration:
     def __init__(
         self,
         core: ClientCore,
-        name: str,
-        topic: TopicName,
-        consumer_id: int,
+        identity: ConsumerIdentity,
         subscribe: Callable[[int], Command],
         consumer: RegisteredConsumer,
-        close_timeout: float,
-        subscription: str,
     ) -> None:
         self._core = core
-        self._name = name
-        self._id = consumer_id
+        self._name = name = identity.name
+        self._id = identity.id
         self._subscribe = subscribe
         self._consumer = consumer
         self._timeout = core.config.operation_timeout
-        self._close_limit = max(1.0, min(close_timeout, self._timeout))
+        self._close_limit = max(1.0, min(identity.config.close_timeout, self._timeout))
         self._connection: PulsarConnection | None = None
         self._reconnector = core.new_reconnector(
-            name, topic, self, consumer.on_error, role="consumer", subscription=subscription
+            name,
+            identity.topic,
+            self,
+            consumer.on_error,
+            role="consumer",
+            subscription=identity.subscription,
         )
         self._closes: set[asyncio.Future[Any]] = set()  # CLOSE_CONSUMER without an answer
         self._is_closing = False

@@ -34,7 +34,7 @@ async def seek(
         is_sent = True
         return _command(consumer.id, request_id, id_or_time)
 
-    consumer.begin_seek()
+    consumer.position.begin_seek()
     try:
         last = await _last_entry(consumer)
         if start is not None and start.key > last:
@@ -43,12 +43,12 @@ async def seek(
         is_moved = True
     finally:
         if is_moved:
-            consumer.end_seek(start, last)
+            consumer.position.end_seek(start, last)
         elif is_sent:  # it may be moved
-            consumer.end_seek(None, last)
+            consumer.position.end_seek(None, last)
             consumer.outcomes.redeliver_all()
         else:
-            consumer.give_up_seek()
+            consumer.position.give_up_seek()
     await consumer.wait_attached()
 
 

@@ -26,6 +26,7 @@ from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS
 from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
 from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
 from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
+from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
@@ -48,22 +49,10 @@ class TransactionalConsumer(Protocol):
     topic: TopicName
     subscription: str
     outcomes: MessageOutcomes
+    position: SubscriptionPosition
 
     async def attached_connection(self, seconds: float) -> PulsarConnection:
         """Return the connection at which it is registered. Raises RequestTimedOut, and why it has ended."""
-        ...
-
-    @property
-    def is_seeking(self) -> bool:
-        """Whether nothing is delivered, as the subscription is moved."""
-        ...
-
-    def begin_seek(self) -> None:
-        """Deliver nothing from now on."""
-        ...
-
-    def give_up_seek(self) -> None:
-        """Deliver everything again that is not acknowledged."""
         ...
 
 
@@ -149,16 +138,16 @@ class ConsumerTransactions:
     def begin_abort(self) -> None:
         """The broker is going to begin again at the first message that is not acknowledged: deliver nothing until `end_abort`."""
         self._aborts += 1
-        if not self._consumer.is_seeking and not self._consumer.outcomes.is_closing:
+        if not self._consumer.position.is_seeking and not self._consumer.outcomes.is_closing:
             self._is_held = True
-            self._consumer.begin_seek()
+            self._consumer.position.begin_seek()
 
     def end_abort(self) -> None:
         """It has done that: ask for everything again."""
         self._aborts -= 1
         if self._is_held and not self._aborts:
             self._is_held = False
-            self._consumer.give_up_seek()
+            self._consumer.position.give_up_seek()
 
     def forget(self, transaction: PulsarTransaction) -> None:
         """The transaction has ended."""
