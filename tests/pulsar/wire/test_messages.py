@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import DecodeError
-from asyncgroup.pulsar.wire.commands import COMMANDS, CommandAck, CommandFlow, CommandSubscribe, MessageIdData
+from asyncgroup.pulsar.wire import commands
+from asyncgroup.pulsar.wire.commands import (
+    COMMANDS,
+    Command,
+    CommandAck,
+    CommandFlow,
+    CommandSubscribe,
+    MessageIdData,
+)
 from asyncgroup.pulsar.wire.compiling import compile_writer
 from asyncgroup.pulsar.wire.fields import fields_of
 from asyncgroup.pulsar.wire.message import ProtoMessage
@@ -297,3 +305,11 @@ def test_a_class_is_compiled_once() -> None:
         topic="t", subscription="s", sub_type=3, consumer_id=4, request_id=5, durable=False
     )
     assert subscribe.encode() == bytes.fromhex("0a01741201731803200428054000")
+
+
+def test_every_command_is_found_by_its_type() -> None:
+    """Also one of a file that is added to the package."""
+    exported = [getattr(commands, name) for name in commands.__all__]
+    known = {each for each in exported if isinstance(each, type) and issubclass(each, Command)}
+    assert {*COMMANDS.values()} == known - {Command}
+    assert all(number == cls.TYPE for number, cls in COMMANDS.items())
