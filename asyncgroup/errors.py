@@ -231,7 +231,7 @@ class NoBrokersError(TransportError):
 
 
 class ProtocolError(AsyncGroupError):
-    """Bytes, sizes or versions that do not match Kafka's protocol."""
+    """Bytes, sizes or versions that do not match the protocol of Kafka, or of Pulsar."""
 
     _has_foreign_text = True
 

@@ -20,7 +20,7 @@ from asyncgroup.checks import (
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.config import KnownKeys
 from asyncgroup.pulsar.consumer.topics_pattern import REGEX_MODES
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import MessageId, is_message_id
 from asyncgroup.pulsar.wire.varint import is_encodable
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class PulsarConsumerConfig(KnownKeys):
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
         "consumer_name": _TEXT_OR_NONE,
         "initial_position": (
-            lambda value: isinstance(value, MessageId) or (isinstance(value, str) and value in POSITIONS),
+            lambda value: is_message_id(value) or (isinstance(value, str) and value in POSITIONS),
             "'latest', 'earliest' or a MessageId",
         ),
         "start_inclusive": FLAG,

@@ -115,7 +115,7 @@ class PulsarTableView(Mapping[str, V]):
         self._progress = asyncio.Event()
         self._listeners: list[Callable[[str, V | None], object]] = []
         self._iterators: WeakSet[TableChanges[V]] = WeakSet()
-        self._tasks = BackgroundTasks(f"table view of {consumer.topic}")
+        self._tasks = BackgroundTasks(f"table view of {consumer.topic}", self._finish)
         self._end: Exception | None = UsageError(f"{self._tasks.name}: it is not open: `async with`")
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from asyncgroup.errors import ClosedError
+from asyncgroup.errors import ClosedError, ProtocolError
 from asyncgroup.lifecycle import SingleFlight
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
@@ -31,6 +31,9 @@ __all__ = ["ASSIGNMENT_TOPIC", "AbortsAtClose", "PulsarCoordinators", "is_ended"
 
 ASSIGNMENT_TOPIC: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """Its partitions are the coordinators (Java's `SystemTopicNames.TRANSACTION_COORDINATOR_ASSIGN`)."""
+
+_LONGEST: Final = 1 << 53
+"""Milliseconds: the broker adds the time of day in 64 bits."""
 
 
 class AbortsAtClose(Protocol):
@@ -90,14 +93,14 @@ class PulsarCoordinators:
     async def begin(self, timeout: float) -> TxnId:
         """Return the id of a new transaction, which its coordinator aborts after `timeout` seconds.
 
-        Raises TransactionsNotEnabled, PulsarServerError, TransportError, ClosedError.
+        Raises TransactionsNotEnabled, PulsarServerError, TransportError, ProtocolError, ClosedError.
         """
         if self._is_closed:
             raise ClosedError("the client is closed")
         if not self._coordinators:
             await self._lookup()
         coordinator = self._choose()
-        milliseconds = math.ceil(timeout * 1000)
+        milliseconds = min(math.ceil(timeout * 1000), _LONGEST)
         try:
             answer: CommandNewTxnResponse = await coordinator.request(
                 "NEW_TXN",
@@ -109,7 +112,10 @@ class PulsarCoordinators:
             if error.code == ServerError.NOT_ALLOWED_ERROR:
                 raise TransactionsNotEnabled(error.text) from error
             raise
-        return TxnId(answer.txnid_most_bits or 0, answer.txnid_least_bits or 0)
+        found = TxnId(answer.txnid_most_bits or 0, answer.txnid_least_bits or 0)
+        if found.most_bits != coordinator.number:  # its requests would go to another coordinator, or to none
+            raise ProtocolError(f"{coordinator.name}: NEW_TXN was answered with transaction {found}")
+        return found
 
     async def add_partition(self, txn: TxnId, topic: str) -> None:
         """Add a topic without partitions, or a partition, before its first message. Raises as `begin`."""

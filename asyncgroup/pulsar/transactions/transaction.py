@@ -88,6 +88,7 @@ class PulsarTransaction:
         self._coordinators_of = coordinators
         self._coordinators: PulsarCoordinators | None = None
         self._state = _State.NOT_BEGUN
+        self._is_beginning = False  # another task has entered it
         self._id: TxnId | None = None
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -96,6 +97,7 @@ class PulsarTransaction:
         self._flushes: dict[object, Callable[[], object]] = {}
         self._participants: dict[object, TransactionParticipant] = {}
         self._aborting: asyncio.Task[None] | None = None  # after its timeout
+        self._committing: asyncio.Task[None] | None = None  # after all answers
         self._closed: Exception | None = None  # why its client has aborted it
 
     def __repr__(self) -> str:
@@ -119,12 +121,16 @@ class PulsarTransaction:
 
     async def __aenter__(self) -> Self:
         """Begin. Raises TransactionsNotEnabled, PulsarServerError, TransportError."""
-        if self._state is not _State.NOT_BEGUN:
+        if self._state is not _State.NOT_BEGUN or self._is_beginning:
             raise UsageError("a transaction is entered once: begin another one with client.transaction()")
         coordinators = self._coordinators_of()
         loop = coordinators.core.loop
         deadline = loop.time() + self.timeout
-        self._id = await coordinators.begin(self.timeout)
+        self._is_beginning = True
+        try:
+            self._id = await coordinators.begin(self.timeout)
+        finally:
+            self._is_beginning = False
         self._coordinators = coordinators
         self._operations = TransactionOperations()
         self._deadline = deadline
@@ -163,8 +169,11 @@ class PulsarTransaction:
                 start_task(self._abort_because(error), name=f"abort of transaction {self._id}")
             )
             raise
+        if self._state is not _State.COMMITTING:
+            raise PulsarTransactionAborted(self._id, "it was aborted before it could be committed")
+        self._committing = start_task(self._commit(), name=f"commit of transaction {self._id}")
         try:
-            await wait_shielded(start_task(self._commit(), name=f"commit of transaction {self._id}"))
+            await wait_shielded(self._committing)
         except asyncio.CancelledError as cancelled:
             add_note(cancelled, f"transaction {self._id}: it is {self._state.value}")
             raise
@@ -237,6 +246,9 @@ class PulsarTransaction:
         """Abort, for a short time only; a failure of that is a note of the cause, which is raised."""
         if self._state is _State.TIMED_OUT and self._aborting is not None:
             await asyncio.wait([self._aborting])
+            return
+        if self._committing is not None:  # by another task: too late for an abort
+            await asyncio.wait([self._committing])
             return
         if self._state in (_State.COMMITTED, _State.ABORTED, _State.UNKNOWN):
             return

@@ -9,7 +9,7 @@ from asyncgroup.errors import ConfigError, DecodeError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.commands import MessageIdData
 
-__all__ = ["EARLIEST", "LATEST", "BatchMessageId", "ChunkMessageId", "MessageId"]
+__all__ = ["EARLIEST", "LATEST", "BatchMessageId", "ChunkMessageId", "MessageId", "is_message_id"]
 
 _new: Final = tuple.__new__
 _SIGN: Final = 1 << 63
@@ -53,12 +53,10 @@ class MessageId(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Return the id in Pulsar's text form. Raises ConfigError."""
         found = _TEXT.fullmatch(text)
-        numbers = [int(number) for number in found.groups(-1)] if found else []
-        if not found or any(
-            not -limit <= number < limit for number, limit in zip(numbers, _LIMITS, strict=True)
-        ):
+        made = cls(*(int(number) for number in found.groups(-1))) if found else None
+        if made is None or not is_message_id(made):
             raise ConfigError("message id", text, "ledger:entry:partition or ledger:entry:partition:index")
-        return cls(*numbers)
+        return made
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MessageId:
@@ -157,6 +155,13 @@ add_foreign_names(
         "get_entry_id": "message_id.entry_id",
     },
 )
+
+
+def is_message_id(value: object) -> bool:
+    """Whether a value is a MessageId whose numbers fit their fields: an id that a program makes has any numbers."""
+    return isinstance(value, MessageId) and all(
+        -limit <= number < limit for number, limit in zip(value, _LIMITS, strict=True)
+    )
 
 
 def _signed(value: int) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
 import pytest
@@ -21,49 +19,13 @@ from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.wire.message_id import EARLIEST
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
+from tests.pulsar.cancelling import WHEN, cancelled_at
 from tests.pulsar.consumer.broker import Broker
 from tests.pulsar.producer.broker import Broker as ProducerBroker
 
 pytestmark = pytest.mark.virtual(max_virtual_time=36_000)
 
 PARTITIONS = ("t-partition-0", "t-partition-1")
-WHEN = ("begins", "ends")
-"""When the cancellation comes: as the call begins to wait, or together with what it waits for."""
-
-
-@types.coroutine
-def _driven(work: Coroutine[Any, Any, Any], number: int, when: str) -> Generator[Any, Any, Any]:
-    """Run a coroutine, and cancel its task at its await with this number."""
-    task, steps = asyncio.current_task(), count()
-    assert task is not None
-    step: Callable[[Any], Any] = work.send
-    value: Any = None
-    while True:
-        try:
-            waits_for = step(value)
-        except StopIteration as end:
-            return end.value
-        if next(steps) == number:
-            if when == "ends" and isinstance(waits_for, asyncio.Future):
-                waits_for.add_done_callback(lambda _: task.cancel())  # before the task runs again
-            else:
-                asyncio.get_running_loop().call_soon(task.cancel)
-        try:
-            step, value = work.send, (yield waits_for)
-        except BaseException as error:
-            step, value = work.throw, error
-
-
-async def cancelled_at(number: int, when: str, work: Coroutine[Any, Any, Any]) -> bool:
-    """Return whether a coroutine was cancelled at its await with this number; it may have fewer."""
-
-    async def run() -> None:
-        await _driven(work, number, when)
-
-    task = asyncio.create_task(run())
-    await asyncio.wait([task], timeout=300)
-    assert task.done()
-    return task.cancelled() or task.exception() is not None
 
 
 def left(before: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:

@@ -12,7 +12,7 @@ from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition
 from asyncgroup.pulsar.wire.commands import CommandSeek
-from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, is_message_id
 
 __all__ = ["seek", "start_of"]
 
@@ -56,13 +56,13 @@ def start_of(target: MessageId | PulsarMessage | int, *, inclusive: bool) -> Sta
     """Return the first message that is wanted; None if the broker's position says it. Raises ConfigError."""
     if isinstance(target, PulsarMessage):
         return StartPosition.at(target.message_id, inclusive=inclusive)
-    if isinstance(target, MessageId):
+    if is_message_id(target) and isinstance(target, MessageId):
         return (
             None
             if target[:2] in (EARLIEST[:2], LATEST[:2])
             else StartPosition.at(target, inclusive=inclusive)
         )
-    if type(target) is not int or target < 0:
+    if type(target) is not int or not 0 <= target < 1 << 63:
         raise ConfigError("target", target, "a message, a MessageId, or a publish time in ms")
     return None
 

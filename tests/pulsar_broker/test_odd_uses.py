@@ -1,0 +1,181 @@
+"""Readers, table views and patterns on the embedded Pulsar in uses that are rare: one clear error each, and nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from asyncgroup import WorkQueue
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError
+from asyncgroup.pulsar import EARLIEST, LATEST, MessageId, PulsarClient, PulsarServerError
+from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.workqueue import PulsarSource
+from tests.profiles import examples
+
+pytestmark = [pytest.mark.virtual(max_virtual_time=36_000), pytest.mark.usefixtures("no_asyncio_errors")]
+
+
+@asynccontextmanager
+async def embedded(**options: Any) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
+    before = asyncio.all_tasks()
+    async with (
+        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, **options) as pulsar,
+        PulsarClient(pulsar.service_url) as client,
+    ):
+        yield pulsar, client
+    await asyncio.sleep(1)
+    assert asyncio.all_tasks() == before
+
+
+# --- readers --------------------------------------------------------------------------------------------------------------
+
+LARGEST = (1 << 63) - 1
+POSITIONS: list[MessageId | datetime] = [
+    EARLIEST,
+    LATEST,
+    MessageId(0, 0),
+    MessageId(-1, 5),
+    MessageId(-5, -5),
+    MessageId(1, -1),
+    MessageId(1, 0, -1, 7),
+    MessageId(1, 0, 5),
+    MessageId(1, 1 << 40),
+    MessageId(1 << 40, 0),
+    MessageId(LARGEST, LARGEST - 1),
+    MessageId(1 << 70, 1 << 70),
+    MessageId(-(1 << 70), 0),
+    MessageId(1, 0, 1 << 40, 1 << 40),
+    datetime(1960, 1, 1, tzinfo=UTC),
+    datetime.min.replace(tzinfo=UTC),
+    datetime.max.replace(tzinfo=UTC),
+]
+
+
+@pytest.mark.parametrize("inclusive", [False, True])
+async def test_readers_at_odd_positions(inclusive: bool) -> None:
+    """Each reads something that there is, or waits, or is a ConfigError; a seek is the same, and the reader goes on."""
+    async with embedded(topics={"t": {"messages": [b"%d" % number for number in range(5)]}}) as (_, client):
+        async with client.reader("t", "earliest") as other:
+            for position in POSITIONS:
+                with contextlib.suppress(ConfigError):
+                    async with (
+                        asyncio.timeout(30),
+                        client.reader("t", position, inclusive=inclusive) as reader,
+                    ):
+                        while await reader.has_message_available():
+                            assert (await reader.read()).value in {b"%d" % number for number in range(5)}
+                with contextlib.suppress(ConfigError):
+                    async with asyncio.timeout(30):
+                        await other.seek(position, inclusive=inclusive)
+                        while await other.has_message_available():
+                            await other.read()
+            async with asyncio.timeout(30):
+                await other.seek("earliest")
+                assert (await other.read()).value == b"0"
+
+
+# --- table views ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_table_view_of_a_topic_that_is_deleted() -> None:
+    """It keeps what it has read, says why it ends, and each of its calls raises that."""
+    topics = {"t": {"messages": [("a", b"1")]}}
+    async with embedded(topics=topics, auto_create_topics=False) as (pulsar, client):
+        async with client.table_view("t") as view:
+            following = asyncio.create_task(anext(view.changes()))
+            pulsar.delete_topic("t")
+            with pytest.raises(PulsarServerError, match="TopicNotFound"):
+                await asyncio.wait_for(following, 120)
+            assert isinstance(view.error, PulsarServerError)
+            for call in (view.refresh, lambda: anext(view.changes())):
+                with pytest.raises(PulsarServerError, match="TopicNotFound"):
+                    await asyncio.wait_for(call(), 120)
+            assert view == {"a": b"1"}
+        assert view == {"a": b"1"}
+
+
+async def test_a_table_view_that_cannot_begin() -> None:
+    async with embedded(auto_create_topics=False) as (_, client):
+        view = client.table_view("t")
+        with pytest.raises(PulsarServerError, match="TopicNotFound"):
+            async with view:
+                pytest.fail("it was opened")
+        assert not view
+        await view.aclose()
+
+
+async def test_a_table_view_that_is_closed_while_others_wait() -> None:
+    async with embedded(topics={"t": {"messages": [("a", b"1")]}}) as (pulsar, client):
+        async with client.table_view("t") as view:
+            pulsar.faults.on("GetLastMessageId").hold()
+            following = asyncio.create_task(anext(view.changes(), None))
+            refreshing = asyncio.create_task(view.refresh())
+            await asyncio.sleep(1)
+        assert await following is None
+        with pytest.raises(AsyncGroupError):  # the request of before the end has its own time limit
+            await asyncio.wait_for(refreshing, 40)
+        with pytest.raises(ClosedError):
+            await view.refresh()
+
+
+# --- patterns -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pattern_that_matches_nothing() -> None:
+    async with embedded(topics="other") as (pulsar, client):
+        async with client.subscribe(re.compile("orders-.*"), "s", type="shared") as consumer:
+            assert consumer.topics == []
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.receive_batch(), 100)
+            await consumer.flush()
+            assert await consumer.last_message_ids() == []
+            await consumer.seek(EARLIEST)
+            consumer.pause()
+            consumer.resume()
+            receiving = asyncio.create_task(consumer.receive())
+            await asyncio.sleep(1)
+            pulsar.create_topic("orders-1")
+            await asyncio.sleep(1)
+            pulsar.produce("orders-1", b"v")
+            assert (await asyncio.wait_for(receiving, 120)).value == b"v"
+        async with client.subscribe(re.compile("none-.*"), "s") as consumer:
+            await consumer.unsubscribe()
+
+
+async def test_a_queue_of_a_pattern_that_matches_nothing() -> None:
+    async with embedded(topics="other") as (pulsar, client):
+        async with WorkQueue(PulsarSource(client, "s", re.compile("orders-.*"))) as queue:
+            receiving = asyncio.create_task(queue.receive())
+            await asyncio.sleep(1)
+            pulsar.create_topic("orders-1")
+            await asyncio.sleep(1)
+            pulsar.produce("orders-1", b"v")
+            delivery = await asyncio.wait_for(receiving, 120)
+            await delivery.ack(durable=True)
+
+
+async def test_a_pattern_that_matches_many_topics() -> None:
+    count = examples(1_000)
+    async with embedded(topics=[f"orders-{number}" for number in range(count)]) as (pulsar, client):
+        async with client.subscribe(re.compile("orders-.*"), "s", type="shared") as consumer:
+            assert len(consumer.topics) == count
+            for number in range(count):
+                pulsar.produce(f"orders-{number}", b"%d" % number)
+            found = set()
+            async with asyncio.timeout(60):
+                while len(found) < count:
+                    message = await consumer.receive()
+                    consumer.ack(message)
+                    found.add(message.value)
+            for number in range(count):
+                pulsar.delete_topic(f"orders-{number}")
+            await asyncio.sleep(130)
+            assert consumer.topics == []
+            assert not consumer.errors()
