@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.pulsar.wire.ack_set import full_set
 from asyncgroup.pulsar_broker.log.topic_log import TopicLog
 from asyncgroup.pulsar_broker.subscriptions.cursor import Cursor
-from tests.pulsar_broker.entries import metadata
+from tests.pulsar_broker.support import metadata
 
 SIZES = [1, 3, 1, 70, 2, 1, 4, 1]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from asyncgroup.errors import RequestTimedOut
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
-from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -30,26 +28,10 @@ from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.virtual.loop import current_network
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.support import HOSTS, early, embedded
 from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
-
-HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
-
-
-@asynccontextmanager
-async def embedded(
-    hosts: Sequence[str] = HOSTS[:1], **options: Any
-) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(hosts=hosts, port=6650, **options) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        yield pulsar, client
-
-
-def early(**settings: Any) -> PulsarConsumerConfig:
-    return PulsarConsumerConfig(initial_position="earliest", **settings)
 
 
 async def receive(consumer: PulsarTopicConsumer, count: int) -> list[bytes | None]:

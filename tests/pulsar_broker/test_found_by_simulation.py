@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from asyncgroup.model import clock_of_loop
-from asyncgroup.pulsar import EARLIEST, PulsarClient, PulsarConsumerConfig, PulsarTopicConsumer
-from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from asyncgroup.pulsar import EARLIEST, PulsarClient, PulsarTopicConsumer
 from asyncgroup.workqueue import PulsarSource, WorkQueue
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.support import early, embedded
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600 * 5)
-
-
-@asynccontextmanager
-async def embedded() -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        yield pulsar, client
-
-
-def early(**settings: Any) -> PulsarConsumerConfig:
-    return PulsarConsumerConfig(initial_position="earliest", **settings)
 
 
 async def send(client: PulsarClient, *values: bytes) -> None:

@@ -18,7 +18,7 @@ from asyncgroup.pulsar_broker.log.topic_log import TransactionId
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.timing import Timing
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
-from tests.pulsar_broker.entries import metadata
+from tests.pulsar_broker.support import metadata
 
 LOW = -1
 """The low water mark of a coordinator that has its first transaction still."""

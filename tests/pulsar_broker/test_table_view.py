@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,20 +12,10 @@ from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar import PulsarClient, PulsarProducer, PulsarProducerConfig, PulsarTableView
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.support import embedded
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
-
-
-@asynccontextmanager
-async def embedded(partitions: int = 0) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        pulsar.create_topic("t", partitions)
-        yield pulsar, client
 
 
 async def put(client: PulsarClient, batching: bool = True, **values: bytes | None) -> None:
@@ -39,7 +27,7 @@ async def put(client: PulsarClient, batching: bool = True, **values: bytes | Non
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("partitions", [0, 3])
 async def test_the_newest_value_of_each_key(partitions: int, batching: bool) -> None:
-    async with embedded(partitions) as (_, client):
+    async with embedded(topics={"t": partitions}) as (_, client):
         await put(client, batching, a=b"1", b=b"1", c=b"1", d=b"1")
         await put(client, batching, a=b"2", b=None, c=b"")
         async with client.table_view("t") as view:
@@ -54,7 +42,7 @@ async def test_the_newest_value_of_each_key(partitions: int, batching: bool) -> 
 
 
 async def test_an_empty_topic_and_messages_without_a_key() -> None:
-    async with embedded() as (_, client), client.table_view("t") as view:
+    async with embedded(topics="t") as (_, client), client.table_view("t") as view:
         assert not view
         async with client.producer("t") as producer:
             await producer.send(b"x")
@@ -63,7 +51,7 @@ async def test_an_empty_topic_and_messages_without_a_key() -> None:
 
 
 async def test_changes_come_once_with_the_newest_value() -> None:
-    async with embedded() as (_, client):
+    async with embedded(topics="t") as (_, client):
         await put(client, a=b"1")
         async with client.table_view("t") as view:
             news, everything = view.changes(), view.changes(with_current=True)
@@ -81,7 +69,7 @@ async def test_changes_come_once_with_the_newest_value() -> None:
 
 
 async def test_listeners(caplog: pytest.LogCaptureFixture) -> None:
-    async with embedded() as (_, client):
+    async with embedded(topics="t") as (_, client):
         await put(client, a=b"1")
         found: list[tuple[str, bytes | None]] = []
         later: list[str] = []
@@ -104,7 +92,7 @@ async def test_listeners(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_iteration_while_it_changes() -> None:
-    async with embedded() as (_, client):
+    async with embedded(topics="t") as (_, client):
         await put(client, **{f"k{number}": b"1" for number in range(5)})
         async with client.table_view("t") as view:
             seen = []
@@ -117,7 +105,7 @@ async def test_iteration_while_it_changes() -> None:
 
 
 async def test_values_that_cannot_be_decoded_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    async with embedded() as (_, client):
+    async with embedded(topics="t") as (_, client):
         await put(client, a=b'{"price": 1}', b=b"[]")
         async with client.table_view("t", json.loads) as view:
             assert view == {"a": {"price": 1}, "b": []}
@@ -132,7 +120,7 @@ async def test_values_that_cannot_be_decoded_are_reported(caplog: pytest.LogCapt
 
 
 async def test_it_follows_through_lost_connections_and_new_partitions() -> None:
-    async with embedded(2) as (pulsar, client), client.table_view("t") as view:
+    async with embedded(topics={"t": 2}) as (pulsar, client), client.table_view("t") as view:
         for number in range(10):
             await put(client, **{f"k{number}": b"%d" % number})
             for node in runtime_of(pulsar).nodes.values():
@@ -148,7 +136,7 @@ async def test_it_follows_through_lost_connections_and_new_partitions() -> None:
 
 
 async def test_its_last_messages_may_be_gone() -> None:
-    async with embedded() as (pulsar, client), client.table_view("t") as view:
+    async with embedded(topics="t") as (pulsar, client), client.table_view("t") as view:
         await put(client, a=b"1")
         waiting = asyncio.create_task(view.refresh())
         await waiting
@@ -163,7 +151,7 @@ async def test_a_last_message_that_never_comes_delays_no_refresh() -> None:
     def later(answer: Any) -> None:
         answer.last_message_id.entry_id += 5
 
-    async with embedded() as (pulsar, client), client.table_view("t") as view:
+    async with embedded(topics="t") as (pulsar, client), client.table_view("t") as view:
         await put(client, a=b"1")
         pulsar.faults.on("GetLastMessageId").mutate(later)
         async with asyncio.timeout(2):
@@ -172,7 +160,7 @@ async def test_a_last_message_that_never_comes_delays_no_refresh() -> None:
 
 
 async def test_misuse() -> None:
-    async with embedded() as (_, client):
+    async with embedded(topics="t") as (_, client):
         with pytest.raises(ConfigError, match="a function of bytes"):
             client.table_view("t", 7)  # type: ignore[call-overload]
         view: PulsarTableView[Any] = client.table_view("t")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.pulsar_broker.log.topic_log import TopicLog
-from tests.pulsar_broker.entries import metadata
+from tests.pulsar_broker.support import metadata
 
 STEPS = st.lists(st.sampled_from(["append", "append", "append", "roll", "trim"]), max_size=40)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,20 +22,12 @@ from asyncgroup.pulsar.wire.commands import CommandWatchTopicUpdate
 from asyncgroup.pulsar.wire.topic_name import topics_hash
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.support import embedded
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
 ORDERS = re.compile("public/default/orders-.*")
 LONG = re.compile(f"public/default/orders-(.*|{'x' * 50})")  # longer than what brokers watch
-
-
-@asynccontextmanager
-async def embedded(**options: Any) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, **options) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        yield pulsar, client
 
 
 async def produce(client: PulsarClient, topic: str, *values: bytes) -> None:

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from asyncgroup.broker.errors import UnusedFaults
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from tests.pulsar_broker import support
 from tests.pulsar_broker.internals import runtime_of
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
 
-@asynccontextmanager
-async def embedded(**options: Any) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, **options) as pulsar,
-        PulsarClient(pulsar.service_url, PulsarConfig(keep_alive_interval=5.0)) as client,
-    ):
-        yield pulsar, client
-
-
 def now() -> float:
     return asyncio.get_running_loop().time()
 
+
+embedded = partial(support.embedded, client=PulsarConfig(keep_alive_interval=5.0))
 
 EARLY = PulsarConsumerConfig(initial_position="earliest")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -11,22 +13,29 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.net.servers import close_server
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
 
-__all__ = ["HttpRefusal", "HttpRequest", "HttpServer", "RawAnswer"]
+__all__ = ["HttpRefusal", "HttpRequest", "HttpServer", "RawAnswer", "fields_of", "number_of"]
+
+_log = escaping_logger("asyncgroup.pulsar_broker")
 
 MAX_BODY: Final = 1 << 20
 _SECONDS: Final = 30.0
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
+_CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+_MAX_DIGITS: Final = 18
+"""Of a length: Python refuses to read numbers of thousands of digits."""
 _STATUS: Final = {
     ServerError.TOPIC_NOT_FOUND: HTTPStatus.NOT_FOUND,
     ServerError.NOT_ALLOWED_ERROR: HTTPStatus.CONFLICT,
     ServerError.INCOMPATIBLE_SCHEMA: HTTPStatus.CONFLICT,
     ServerError.INVALID_TOPIC_NAME: HTTPStatus.PRECONDITION_FAILED,
     ServerError.TOPIC_TERMINATED_ERROR: HTTPStatus.METHOD_NOT_ALLOWED,
+    ServerError.SERVICE_NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
@@ -47,6 +56,24 @@ class HttpRequest(NamedTuple):
     query: Mapping[str, str]
     body: Any
     """Decoded from JSON; None without one."""
+
+
+def fields_of(body: Any) -> Mapping[str, Any]:
+    """Return a body that has to be a JSON object. Raises HttpRefusal."""
+    if not isinstance(body, dict):
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {body!r:.100}")
+    return body
+
+
+def number_of(value: Any) -> float:
+    """Return a value of a body that has to be a number, or the text of one. Raises HttpRefusal."""
+    number = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"{value!r:.100} is no number")
+    return value if isinstance(value, int) else number
 
 
 class RawAnswer(NamedTuple):
@@ -98,8 +125,8 @@ class HttpServer:
             async with asyncio.timeout(_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 found = _LENGTH.search(head)
-                size = int(found[1]) if found else 0
-                body = await reader.readexactly(size) if size <= MAX_BODY else b""
+                size = int(found[1][:_MAX_DIGITS]) if found else 0
+                body = await _read_body(reader, size)
                 writer.write(self._response(head, body))
                 await writer.drain()
                 writer.close()
@@ -111,17 +138,22 @@ class HttpServer:
         finally:
             self._tasks.discard(task)
 
-    def _response(self, head: bytes, body: bytes) -> bytes:
-        status, answer = HTTPStatus.OK, None
+    def _answer(self, head: bytes, body: bytes | None) -> tuple[HTTPStatus, Any]:
+        """Return the status and the answer; one of an error is an object with its reason."""
         try:
-            answer = self._handle(_parse(head, body))
+            return HTTPStatus.OK, self._handle(_parse(head, body))
         except HttpRefusal as refusal:
-            status, answer = refusal.status, {"reason": str(refusal)}
+            return refusal.status, {"reason": str(refusal)}
         except ServerFailure as failure:
-            status = _STATUS.get(failure.code, HTTPStatus.INTERNAL_SERVER_ERROR)
-            answer = {"reason": failure.text}
+            return _STATUS.get(failure.code, HTTPStatus.INTERNAL_SERVER_ERROR), {"reason": failure.text}
         except ConfigError as error:
-            status, answer = HTTPStatus.PRECONDITION_FAILED, {"reason": str(error)}
+            return HTTPStatus.PRECONDITION_FAILED, {"reason": str(error)}
+        except Exception as error:  # noqa: BLE001  without an answer the client would wait for its timeout
+            _log.warning("a request to the admin API failed", exc_info=True)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"reason": repr(error)}
+
+    def _response(self, head: bytes, body: bytes | None) -> bytes:
+        status, answer = self._answer(head, body)
         headers: Mapping[str, str] = {"Content-Type": "application/json"}
         if answer is None:
             status, content = HTTPStatus.NO_CONTENT, b""
@@ -138,14 +170,35 @@ class HttpServer:
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + content
 
 
-def _parse(head: bytes, body: bytes) -> HttpRequest:
+async def _read_body(reader: asyncio.StreamReader, size: int) -> bytes | None:
+    """Return the body of a request; None if it is too large, after all of it: a client reads no answer while it writes."""
+    if size <= MAX_BODY:
+        return await reader.readexactly(size)
+    while size:
+        read = await reader.read(min(size, MAX_BODY))
+        if not read:
+            raise EOFError
+        size -= len(read)
+    return None
+
+
+def _parse(head: bytes, body: bytes | None) -> HttpRequest:
+    """Return a request; a body that was not read, as it is too large, is None. Raises HttpRefusal."""
+    if body is None:
+        raise HttpRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
+    if _CHUNKED.search(head):
+        raise HttpRefusal(HTTPStatus.LENGTH_REQUIRED, "a body needs a Content-Length here")
     line = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     if len(line) != 3:
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
     method, target, _ = line
-    url = urlsplit(target)
-    parts = [unquote(part) for part in url.path.strip("/").split("/")]
     try:
-        return HttpRequest(method, parts, dict(parse_qsl(url.query)), json.loads(body) if body else None)
+        url = urlsplit(target)
+        parts = [unquote(part) for part in url.path.strip("/").split("/")]
+        query = dict(parse_qsl(url.query))
     except ValueError:
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, "this is no path of the admin API") from None
+    try:
+        return HttpRequest(method, parts, query, json.loads(body) if body else None)
+    except (ValueError, RecursionError):
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, "the body is no JSON") from None

@@ -21,7 +21,9 @@ _LIMIT: Final = 1 << 30
 def entry_answer(entry: StoredEntry) -> RawAnswer:
     """Return its uncompressed body, with its metadata as headers; an encrypted body stays as it is."""
     metadata, (ledger, number) = entry.metadata, entry.position
-    body = entry.payload[payload_bounds(entry.payload, 0, check=False).payload :]
+    body = b""
+    if entry.payload:  # a marker of a transaction has none
+        body = entry.payload[payload_bounds(entry.payload, 0, check=False).payload :]
     with contextlib.suppress(CorruptRecordsError, UnsupportedVersionError):  # of an encrypted one
         body = decompress_body(metadata.compression, body, metadata.uncompressed_size, _LIMIT)
     headers = {
@@ -39,4 +41,8 @@ def entry_answer(entry: StoredEntry) -> RawAnswer:
 
 
 def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return a time as text: that of a client is any number, also one that is no date."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)

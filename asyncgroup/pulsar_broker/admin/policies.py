@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
+from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest, fields_of, number_of
 from asyncgroup.pulsar_broker.schemas.schema_registry import SchemaStrategy
 from asyncgroup.pulsar_broker.topics.policies import BacklogQuota, Policies
 
@@ -14,6 +13,8 @@ __all__ = ["serve_policy"]
 
 QUOTAS: Final = ("destination_storage", "message_age")
 ACTIONS: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+
+_METHODS: Final = ("GET", "POST", "PUT", "DELETE")
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -33,6 +34,8 @@ WITHOUT_EFFECT: Final = frozenset(
 def serve_policy(policies: Policies, request: HttpRequest, name: str) -> Any:
     """Set, show or remove a policy."""
     method, body = request.method, request.body
+    if method not in _METHODS:
+        raise HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} of a policy is not served")
     if name in ("backlogQuota", "backlogQuotaMap"):
         return _quota(policies, request)
     if name in WITHOUT_EFFECT:
@@ -42,11 +45,11 @@ def serve_policy(policies: Policies, request: HttpRequest, name: str) -> Any:
         case "messageTTL":
             if method == "GET":
                 return policies.message_ttl
-            policies.message_ttl = int(request.query.get("messageTTL", body)) if sets else None
+            policies.message_ttl = int(number_of(request.query.get("messageTTL", body))) if sets else None
         case "publishRate":
             if method == "GET":
                 return _rate(policies.publish_rate)
-            policies.publish_rate = float(body.get("publishThrottlingRateInMsg", -1)) if sets else None
+            policies.publish_rate = _publish_rate(body) if sets else None
         case "schemaCompatibilityStrategy":
             if method == "GET":
                 return "UNDEFINED" if policies.schema_strategy is None else policies.schema_strategy.value
@@ -70,6 +73,10 @@ def _kept(others: dict[str, Any], method: str, name: str, body: Any) -> Any:
     return None
 
 
+def _publish_rate(body: Any) -> float:
+    return float(number_of(fields_of(body).get("publishThrottlingRateInMsg", -1)))
+
+
 def _rate(rate: float | None) -> dict[str, Any] | None:
     return None if rate is None else {"publishThrottlingRateInMsg": rate}
 
@@ -77,7 +84,7 @@ def _rate(rate: float | None) -> dict[str, Any] | None:
 def _strategy(body: Any) -> SchemaStrategy | None:
     if body == "UNDEFINED":
         return None
-    if body not in SchemaStrategy.__members__:
+    if not isinstance(body, str) or body not in SchemaStrategy.__members__:
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"{body!r} is no compatibility strategy")
     return SchemaStrategy[body]
 
@@ -107,11 +114,12 @@ def _quota(policies: Policies, request: HttpRequest) -> Any:
 
 
 def _parse_quota(body: Any) -> BacklogQuota:
-    found: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    found = fields_of(body)
     action = found.get("policy")
     if action not in ACTIONS:
         raise HttpRefusal(
             HTTPStatus.BAD_REQUEST, f"{action!r} is no policy of a backlog quota: {', '.join(ACTIONS)}"
         )
     size = next((found[key] for key in ("limitSize", "limit") if found.get(key) is not None), -1)
-    return BacklogQuota(int(size), int(found.get("limitTime") or -1), action)
+    time = found.get("limitTime") or -1
+    return BacklogQuota(int(number_of(size)), int(number_of(time)), action)

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
+from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest, fields_of
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.schemas.schema_registry import (
     SchemaKind,
@@ -39,7 +39,7 @@ class SchemaRequests:
             case "GET", ["schema"]:
                 return _shown(schemas.find(name))
             case "GET", ["schema", version]:
-                return _shown(schemas.find(name, int(version) if version.isdigit() else -1))
+                return _shown(schemas.find(name, int(version) if version.isdecimal() else -1))
             case "GET", ["schemas"]:
                 return {"getSchemaResponses": [_shown(each) for each in schemas.current(name)]}
             case "DELETE", ["schema"]:
@@ -83,9 +83,12 @@ def _version(number: int) -> dict[str, Any]:
 
 def _schema_in(body: Any) -> TopicSchema:
     """Return the schema in a body (`PostSchemaPayload`)."""
-    kind = body.get("type") if isinstance(body, dict) else None
-    if kind not in SchemaKind.__members__:
-        raise HttpRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"{kind!r} is no type of a schema")
+    found = fields_of(body)
+    kind, properties = found.get("type"), fields_of(found.get("properties") or {})
+    if not isinstance(kind, str) or kind not in SchemaKind.__members__:
+        raise HttpRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"{kind!r:.100} is no type of a schema")
     return TopicSchema(
-        SchemaKind[str(kind)], str(body.get("schema", "")).encode(), body.get("properties") or {}
+        SchemaKind[kind],
+        str(found.get("schema", "")).encode(errors="replace"),
+        {name: str(value) for name, value in properties.items()},
     )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
+from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest, number_of
 from asyncgroup.pulsar_broker.admin.messages import entry_answer
 from asyncgroup.pulsar_broker.admin.namespaces import AdministeredNamespaces
 from asyncgroup.pulsar_broker.admin.policies import serve_policy
@@ -113,7 +113,9 @@ class TopicRequests:
 
     def _entry(self, name: TopicName, ledger: str, entry: str) -> Any:
         topic = self._pulsar.namespaces.topic(name, creates=False)
-        found = topic.log.find((int(ledger), int(entry))) if ledger.isdigit() and entry.isdigit() else None
+        found = (
+            topic.log.find((int(ledger), int(entry))) if ledger.isdecimal() and entry.isdecimal() else None
+        )
         if found is None:
             raise HttpRefusal(HTTPStatus.NOT_FOUND, "Message id not found")
         return entry_answer(found)
@@ -146,15 +148,15 @@ class TopicRequests:
                     topic.subscriptions.pop(subscription, None)
                 case "POST", ["skip_all"]:
                     each.skip(len(topic.log))
-                case "POST", ["skip", number] if number.isdigit():
+                case "POST", ["skip", number] if number.isdecimal():
                     each.skip(int(number))
-                case "POST", ["resetcursor", time] if time.isdigit():
+                case "POST", ["resetcursor", time] if time.isdecimal():
                     self._reset(each, topic.log.index_at(int(time)))
                 case "POST", ["resetcursor"]:
                     self._reset(each, topic.log.index_of(_position(request.body)))
-                case "POST", ["expireMessages", seconds] if seconds.isdigit():
+                case "POST", ["expireMessages", seconds] if seconds.isdecimal():
                     each.expire(topic.now() - int(seconds) * 1000)
-                case "GET", ["position", number] if number.isdigit():
+                case "GET", ["position", number] if number.isdecimal():
                     entry = each.peek(int(number))
                     if entry is None:
                         raise HttpRefusal(HTTPStatus.NOT_FOUND, "Message not found")
@@ -180,7 +182,7 @@ class TopicRequests:
 
 def _position(body: Any) -> tuple[int, int]:
     found = body if isinstance(body, dict) else {}
-    return int(found.get("ledgerId", -1)), int(found.get("entryId", -1))
+    return int(number_of(found.get("ledgerId", -1))), int(number_of(found.get("entryId", -1)))
 
 
 def _last_id(topic: BrokerTopic) -> dict[str, int]:
@@ -201,10 +203,18 @@ _READERS: Mapping[str, Callable[[BrokerTopic], Any]] = {
 }
 _READS = frozenset({*_READERS, "partitioned-stats", "subscriptions"})
 
+_MAX_PARTITIONS: Final = 100_000
+"""Partitions of a topic (`maxNumPartitionsPerPartitionedTopic`, which Pulsar does not limit by default)."""
+
 
 def _count(body: Any) -> int:
     if isinstance(body, dict):  # `PartitionedTopicMetadata`
         body = body.get("partitions")
     if not isinstance(body, int) or isinstance(body, bool) or body < 1:
         raise HttpRefusal(HTTPStatus.NOT_ACCEPTABLE, "Number of partitions should be greater than 0")
+    if body > _MAX_PARTITIONS:
+        raise HttpRefusal(
+            HTTPStatus.NOT_ACCEPTABLE,
+            f"Number of partitions should be less than or equal to {_MAX_PARTITIONS}",
+        )
     return body

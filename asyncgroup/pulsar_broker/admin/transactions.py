@@ -30,7 +30,7 @@ class TransactionStatistics:
         match request.method, rest:
             case "GET", ["coordinators"]:
                 return [{"id": number} for number in range(self._coordinators.count)]
-            case "GET", ["transactionMetadata", most, least] if most.isdigit() and least.isdigit():
+            case "GET", ["transactionMetadata", most, least] if most.isdecimal() and least.isdecimal():
                 try:
                     return _shown(self._coordinators.find((int(most), int(least))))
                 except ServerFailure as failure:

@@ -12,10 +12,12 @@ from asyncgroup.hashing.key_ranges import murmur3_32
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.wire.enums import InitialPosition
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.admin.server import AdminServer
 from asyncgroup.pulsar_broker.control.options import PulsarOptions, pulsar_topic_seeds
 from asyncgroup.pulsar_broker.control.seeding import MessageSeeder
+from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.server_connection import Traffic
 from asyncgroup.pulsar_broker.node import PulsarNode
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
@@ -182,8 +184,10 @@ class PulsarRuntime:
         return [name.of_partition(number) for number in range(partitions)] if partitions else [name]
 
     def owner_of(self, name: TopicName) -> PulsarNode:
-        """Return the broker that owns a topic: the first one that runs, from a number on that depends on its name."""
+        """Return the broker that owns a topic: one of those that run, chosen by its name. Raises ServerFailure if none runs."""
         running = [number for number, node in self.nodes.items() if node.is_running]
+        if not running:
+            raise ServerFailure(ServerError.SERVICE_NOT_READY, "no broker is running")
         number = self._owners.get(name)
         if number is None or number not in running:
             # not hash(): it differs from process to process, and with it where a test's topics are

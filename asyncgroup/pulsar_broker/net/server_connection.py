@@ -143,10 +143,11 @@ class PulsarServerConnection:
 
     def ping(self) -> None:
         """Ask the client whether it is there; cut the connection of one that was silent since the last call (`PulsarHandler`)."""
-        if self._awaits_pong or not self._is_connected:
+        if self._awaits_pong:
             self.cut()
-        else:
-            self._awaits_pong = True
+            return
+        self._awaits_pong = True
+        if self._is_connected:  # else it has to send CONNECT until the next call
             self.send(c.CommandPing())
 
     def close(self) -> None:
@@ -174,6 +175,8 @@ class PulsarServerConnection:
             self.cut()
             return
         if command is None or type(command) is c.CommandPong:
+            if not self._is_connected:
+                self.cut()
             return  # of a newer client, or an answer
         call = _Call(command, frame, at)
         if self._disturbed is not None:
@@ -249,11 +252,21 @@ class PulsarServerConnection:
     def _serve(self, call: _Call) -> None:
         self._call = call
         try:
+            self._answer(call)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001  impossible values, or a test's function: the connection ends (`exceptionCaught`)
+            name = type(call.command).__name__
+            _log.warning("%r: %s cannot be served, the connection ends", self, name, exc_info=True)
+            self.cut()
+        finally:
+            self._call = None
+
+    def _answer(self, call: _Call) -> None:
+        try:
             self._handle(call)
         except ServerFailure as failure:
             self._fail(call.command, failure)
-        finally:
-            self._call = None
 
     def _handle(self, call: _Call) -> None:
         fault, command = call.fault, call.command

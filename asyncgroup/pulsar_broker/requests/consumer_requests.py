@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar.wire.enums import AckType, MigratedResource
+from asyncgroup.pulsar.wire.enums import AckType, InitialPosition, KeySharedMode, MigratedResource, SubType
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
@@ -37,6 +37,14 @@ class _Place:
         return self.subscription.name
 
 
+def _check_numbers(command: c.CommandSubscribe) -> None:
+    """Raise ValueError for a number that its enum does not have, before anything is created."""
+    SubType(command.sub_type)
+    InitialPosition(command.initial_position)
+    if command.key_shared_meta is not None:
+        KeySharedMode(command.key_shared_meta.key_shared_mode)
+
+
 class ConsumerRequests:
     """The commands of consumers; `table` has them by type."""
 
@@ -59,10 +67,11 @@ class ConsumerRequests:
         return f"<ConsumerRequests of {self._node!r}>"
 
     def _subscribe(self, connection: ConnectedClient, command: c.CommandSubscribe) -> None:
+        if command.consumer_id in connection.consumers:  # the first one stays (`ServerCnx.handleSubscribe`)
+            connection.reply(command, c.CommandSuccess(request_id=command.request_id))
+            return
+        _check_numbers(command)
         topic = self._node.loaded(command.topic, creates=command.force_topic_creation)
-        self.forget(
-            connection, command.consumer_id
-        )  # another attempt on the same connection replaces the first
         self._schemas.check_consumer(topic, command.schema)
         subscription = topic.subscribe(command)
         consumer = SubscribedConsumer(

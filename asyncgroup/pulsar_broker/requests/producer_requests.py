@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from asyncgroup.errors import DecodeError
 from asyncgroup.pulsar.wire import commands as c
@@ -24,9 +25,10 @@ __all__ = ["ProducerRequests"]
 class _Place:
     """A producer of a connection, and its topic."""
 
-    def __init__(self, topic: BrokerTopic, producer: ConnectedProducer) -> None:
+    def __init__(self, topic: BrokerTopic, producer: ConnectedProducer, schema_version: bytes) -> None:
         self.topic = topic
         self.producer = producer
+        self.schema_version = schema_version
 
 
 class ProducerRequests:
@@ -46,6 +48,10 @@ class ProducerRequests:
         return f"<ProducerRequests of {self._node!r}>"
 
     def _register(self, connection: ConnectedClient, command: c.CommandProducer) -> None:
+        known: _Place | None = connection.producers.get(command.producer_id)
+        if known is not None:
+            self._repeat(connection, command, known)
+            return
         topic = self._node.loaded(command.topic)
         if topic.migrated_to is not None:
             self._close_migrated(connection, command.producer_id, topic.migrated_to)
@@ -63,10 +69,27 @@ class ProducerRequests:
             success()
         else:
             self._succeed(connection, command, topic, name, b"", is_ready=False)
-        connection.producers[command.producer_id] = _Place(topic, producer)
+        connection.producers[command.producer_id] = _Place(topic, producer, schema_version)
         self._homes[producer] = connection
         if command.initial_subscription_name:
             topic.subscription(command.initial_subscription_name, InitialPosition.EARLIEST)
+
+    def _repeat(self, connection: ConnectedClient, command: c.CommandProducer, known: _Place) -> None:
+        """Answer a second request for an id: the first producer stays (`ServerCnx.handleProducer`)."""
+        if not known.producer.is_ready:
+            raise ServerFailure(
+                ServerError.SERVICE_NOT_READY, "Producer is already present on the connection"
+            )
+        connection.reply(
+            command,
+            c.CommandProducerSuccess(
+                request_id=command.request_id,
+                producer_name=known.producer.name,
+                last_sequence_id=-1,
+                schema_version=known.schema_version,
+                producer_ready=True,
+            ),
+        )
 
     def _succeed(
         self,
@@ -119,6 +142,11 @@ class ProducerRequests:
             raise ServerFailure(ServerError.CHECKSUM_ERROR, str(error)) from None
         except DecodeError as error:
             raise ServerFailure(ServerError.PERSISTENCE_ERROR, str(error)) from None
+        if (metadata.num_messages_in_batch or 0) > _MAX_BATCH:
+            raise ServerFailure(
+                ServerError.NOT_ALLOWED_ERROR,
+                f"a batch of {metadata.num_messages_in_batch} messages; at most {_MAX_BATCH} are stored",
+            )
         if not place.producer.is_ready:
             raise ServerFailure(ServerError.PRODUCER_FENCED, "the producer waits for its turn")
         highest = command.highest_sequence_id or command.sequence_id
@@ -200,3 +228,6 @@ def _is_last_chunk(metadata: MessageMetadata) -> bool:
 
 _NO_REQUEST = (1 << 64) - 1
 """The request id of a command that the broker sends by itself."""
+
+_MAX_BATCH: Final = 1 << 20
+"""Messages of a batch: each takes a bit in each cursor."""

@@ -200,17 +200,27 @@ def _check_pair(former: TopicSchema, new: TopicSchema, strategy: SchemaStrategy)
     old_type, new_type = _parse(former.data), _parse(new.data)
     if old_type is None or new_type is None:
         return
-    if strategy.new_reads_old and not can_read(new_type, old_type):
+    if strategy.new_reads_old and not _reads(new_type, old_type):
         raise ServerFailure(ServerError.INCOMPATIBLE_SCHEMA, "Unable to read schema with the new one")
-    if strategy.old_reads_new and not can_read(old_type, new_type):
+    if strategy.old_reads_new and not _reads(old_type, new_type):
         raise ServerFailure(
             ServerError.INCOMPATIBLE_SCHEMA, "Unable to read the new schema with the former one"
         )
+
+
+def _reads(reader: Any, writer: Any) -> bool:
+    """Whether a reader's schema reads all data of a writer's. Raises ServerFailure if one of them is JSON, and no schema of Avro."""
+    try:
+        return can_read(reader, writer)
+    except (LookupError, TypeError, AttributeError, RecursionError):
+        raise ServerFailure(
+            ServerError.INCOMPATIBLE_SCHEMA, "Invalid schema definition data for AVRO schema"
+        ) from None
 
 
 def _parse(data: bytes) -> Any:
     """Return a schema in Avro's JSON; None if it is none, as of old clients of JSON."""
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

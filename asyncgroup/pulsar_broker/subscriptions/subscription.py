@@ -194,7 +194,12 @@ class TopicSubscription:
         self.dispatch()
 
     def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
-        """Apply what a transaction has acknowledged, or take it back."""
+        """Apply what a transaction has acknowledged, or take it back; also of those that its coordinator has forgotten."""
+        self._end_transaction(transaction, commits=commits)
+        while (forgotten := self.pending_acks.before(transaction[0], low_water_mark)) is not None:
+            self._end_transaction(forgotten, commits=False)
+
+    def _end_transaction(self, transaction: TransactionId, *, commits: bool) -> None:
         pending = self.pending_acks
         up_to = pending.pop_cumulative(transaction)
         acked = pending.pop(transaction)
@@ -208,9 +213,6 @@ class TopicSubscription:
             self._dispatcher is not None and acked
         ):  # after a cumulative one consumers have to ask for their messages
             self._dispatcher.restore([entry.index for entry, _ in acked])
-        before = pending.before(transaction[0], low_water_mark)
-        if before is not None:  # its coordinator has forgotten it
-            self.end_transaction(before, low_water_mark, commits=False)
 
     def redeliver(
         self, consumer: SubscribedConsumer, ids: Sequence[MessageIdData], epoch: int | None

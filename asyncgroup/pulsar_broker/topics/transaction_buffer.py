@@ -52,8 +52,8 @@ class TransactionBuffer:
 
     def check(self, transaction: TransactionId) -> None:
         """Raise ServerFailure if a transaction has certainly ended."""
-        coordinator, number = transaction
-        if number <= self._low_water_marks.get(coordinator, -1):
+        if self._is_forgotten(transaction):
+            coordinator, number = transaction
             raise ServerFailure(
                 ServerError.NOT_ALLOWED_ERROR,
                 f"Transaction [({coordinator},{number})] has been ended. Please use a new transaction to send message.",
@@ -72,6 +72,19 @@ class TransactionBuffer:
         """Write the marker of a transaction, with the time of day in ms; an aborted one needs none if there were never any messages."""
         if not commits and not self._is_used:
             return
+        self._write_marker(transaction, now, commits=commits)
+        coordinator = transaction[0]
+        self._low_water_marks[coordinator] = max(low_water_mark, self._low_water_marks.get(coordinator, -1))
+        while (oldest := next(iter(self._open), None)) is not None and self._is_forgotten(oldest):
+            self._write_marker(oldest, now, commits=False)
+        self._limit()
+
+    def _is_forgotten(self, transaction: TransactionId) -> bool:
+        """Whether the coordinator of a transaction has none with such a low number any more."""
+        coordinator, number = transaction
+        return number <= self._low_water_marks.get(coordinator, -1)
+
+    def _write_marker(self, transaction: TransactionId, now: int, *, commits: bool) -> None:
         kind = MarkerType.TXN_COMMIT if commits else MarkerType.TXN_ABORT
         self._log.hidden.add(self._log.append(_marker(transaction, kind, now), b"").index)
         indexes = self._open.pop(transaction, [])
@@ -81,13 +94,6 @@ class TransactionBuffer:
             self.aborted_count += 1
             self._aborted.add(transaction)
             self._log.hidden.update(indexes)
-        self._limit()
-        coordinator = transaction[0]
-        known = max(low_water_mark, self._low_water_marks.get(coordinator, -1))
-        self._low_water_marks[coordinator] = known
-        oldest = next(iter(self._open), None)
-        if oldest is not None and oldest[1] <= self._low_water_marks.get(oldest[0], -1):
-            self.end(oldest, known, now, commits=False)  # its coordinator has forgotten it
 
     def _limit(self) -> None:
         self._log.first_open = next(iter(self._open.values()))[0] if self._open else None
