@@ -30,7 +30,7 @@ launchers), over `java_server` (child processes, downloads). The files beside th
 
 - `pytest_plugin`, with the faults of its marker in `fault_options`.
 - `kafka_server`, with its thread in `server_thread` and its faults and history in `server_facades`; so is `pulsar_server`, with
-  `pulsar_fault_options`.
+  `pulsar_fault_options`. What both share is in `threaded_server`.
 - `memory_source`, for a work queue without a broker; `memory_engine` is its engine.
 """
 

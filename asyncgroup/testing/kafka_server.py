@@ -8,24 +8,20 @@ with KafkaServer(nodes=3) as kafka:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from collections.abc import Mapping, Sequence
+from typing import Final, Unpack
 
 from asyncgroup.broker import ClusterOptions, EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.arguments import SeedRecord
 from asyncgroup.broker.control.options import ClusterKeywords
-from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.testing.server_facades import ServerFaults, ServerHistory
-from asyncgroup.testing.server_thread import CALL_TIMEOUT, ServerThread
+from asyncgroup.testing.threaded_server import ThreadedServer
 
 __all__ = ["KafkaServer"]
 
-_T = TypeVar("_T")
 
-
-class KafkaServer:
+class KafkaServer(ThreadedServer[EmbeddedCluster]):
     """An `EmbeddedCluster` on an event loop in a separate thread; options are those of `EmbeddedCluster`.
 
     `faults` and `history` are as there, but a fault is created in one call, `faults.on("Fetch", nth=2, delay=1.0)` (the
@@ -39,56 +35,11 @@ class KafkaServer:
     def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
         cluster = EmbeddedCluster(nodes, **options)
         cluster.faults.strict = True
-        self._thread = ServerThread(cluster, "KafkaServer")
+        super().__init__(cluster)
         self.faults: Final = ServerFaults(self._thread.call)
         """Faults to inject: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
         self.history: Final = ServerHistory[Exchange](self._thread.call)
         """The requests and responses so far."""
-
-    def __repr__(self) -> str:
-        return f"<KafkaServer {self._thread.state}: {self._thread.cluster!r}>"
-
-    def __enter__(self) -> Self:
-        """Start all nodes; raises what the cluster's start raises."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop all nodes and end the thread."""
-        if exc is not None:
-            self.ignore_unused_faults()
-        self._thread.stop()
-        if exc is None:
-            self._thread.raise_error()
-
-    def ignore_unused_faults(self) -> None:
-        """Do not raise UnusedFaults at the end, for a test that has failed: the error would hide the test's own."""
-        self._thread.ignores_unused_faults = True
-
-    @overload
-    def call(self, function: Callable[[EmbeddedCluster], Awaitable[_T]], *, timeout: float = ...) -> _T: ...
-
-    @overload
-    def call(self, function: Callable[[EmbeddedCluster], _T], *, timeout: float = ...) -> _T: ...
-
-    def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = CALL_TIMEOUT) -> Any:
-        """Call `function(cluster)` on the cluster's event loop, await the result if needed, and return it.
-
-        Raises TimeoutError after `timeout` seconds, and cancels what is awaited; ClosedError if the server ends first.
-        """
-        return self._thread.call(function, timeout=timeout)
-
-    def advance(self, seconds: float) -> None:
-        """Set the broker's clock forward, as if its process had been suspended for `seconds`.
-
-        Session timeouts, retention and expiry become due at once. The clients' clocks do not change, so their members
-        expire if `seconds` is more than their session timeout.
-        """
-        if seconds < 0:
-            raise ConfigError("seconds", seconds, "0 or more")
-        self._thread.advance(seconds)
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

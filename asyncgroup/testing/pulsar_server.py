@@ -7,12 +7,10 @@ with PulsarServer(topics={"orders": 6}) as pulsar:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar, Unpack, overload
+from collections.abc import Mapping
+from typing import ClassVar, Final, Unpack
 
 from asyncgroup.broker.arguments import SeedRecord
-from asyncgroup.errors import ConfigError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar_broker.control.options import PulsarKeywords, PulsarOptions
@@ -28,11 +26,9 @@ from asyncgroup.pulsar_broker.foreign_names import FOREIGN_MEMBERS
 from asyncgroup.pulsar_broker.traffic import PulsarExchange
 from asyncgroup.testing.pulsar_fault_options import PulsarFaultOptions, make_pulsar_fault
 from asyncgroup.testing.server_facades import InjectedFaults, ServerFault, ServerHistory
-from asyncgroup.testing.server_thread import CALL_TIMEOUT, ServerThread
+from asyncgroup.testing.threaded_server import ThreadedServer
 
 __all__ = ["PulsarServer", "PulsarServerFault", "PulsarServerFaults"]
-
-_T = TypeVar("_T")
 
 
 class PulsarServerFault(ServerFault):
@@ -54,7 +50,7 @@ class PulsarServerFaults(InjectedFaults):
         return PulsarServerFault(self._call, fault)
 
 
-class PulsarServer:
+class PulsarServer(ThreadedServer[EmbeddedPulsar]):
     """An `EmbeddedPulsar` on an event loop in a separate thread; options are those of `EmbeddedPulsar`.
 
     `faults` and `history` are as there, but a fault is created in one call, `faults.on("Send", nth=2, delay=1.0)` (the
@@ -66,55 +62,11 @@ class PulsarServer:
     """
 
     def __init__(self, brokers: int | PulsarOptions = 1, **options: Unpack[PulsarKeywords]) -> None:
-        self._thread = ServerThread(EmbeddedPulsar(brokers, **options), "PulsarServer")
+        super().__init__(EmbeddedPulsar(brokers, **options))
         self.faults: Final = PulsarServerFaults(self._thread.call)
         """Faults to inject: `pulsar.faults.on("Send", topic="orders", error="ServiceNotReady")`."""
         self.history: Final = ServerHistory[PulsarExchange](self._thread.call)
         """The requests and answers so far."""
-
-    def __repr__(self) -> str:
-        return f"<PulsarServer {self._thread.state}: {self._thread.cluster!r}>"
-
-    def __enter__(self) -> Self:
-        """Start all brokers; raises what the EmbeddedPulsar's start raises."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop all brokers and end the thread."""
-        if exc is not None:
-            self.ignore_unused_faults()
-        self._thread.stop()
-        if exc is None:
-            self._thread.raise_error()
-
-    def ignore_unused_faults(self) -> None:
-        """Do not raise UnusedFaults at the end, for a test that has failed: the error would hide the test's own."""
-        self._thread.ignores_unused_faults = True
-
-    @overload
-    def call(self, function: Callable[[EmbeddedPulsar], Awaitable[_T]], *, timeout: float = ...) -> _T: ...
-
-    @overload
-    def call(self, function: Callable[[EmbeddedPulsar], _T], *, timeout: float = ...) -> _T: ...
-
-    def call(self, function: Callable[[EmbeddedPulsar], Any], *, timeout: float = CALL_TIMEOUT) -> Any:
-        """Call `function(pulsar)` on its event loop, await the result if needed, and return it.
-
-        Raises TimeoutError after `timeout` seconds, and cancels what is awaited; ClosedError if the server ends first.
-        """
-        return self._thread.call(function, timeout=timeout)
-
-    def advance(self, seconds: float) -> None:
-        """Set the brokers' clock forward, as if their processes had been suspended for `seconds`.
-
-        Delayed messages become due at once. The clients' clocks do not change.
-        """
-        if seconds < 0:
-            raise ConfigError("seconds", seconds, "0 or more")
-        self._thread.advance(seconds)
 
     # --- brokers ----------------------------------------------------------------------------------------------------------
 

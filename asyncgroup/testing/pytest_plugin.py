@@ -199,7 +199,7 @@ class _VirtualLoop:
 
 
 def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
-    from asyncgroup.testing.kit.marker_options import is_duration
+    from asyncgroup.testing.kit.kit_options import is_duration
     from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 
     # the fixture reports a wrong value

@@ -25,7 +25,7 @@ def server_of(fixture: str | None) -> str:
 
 
 class ItemContext:
-    """A pytest item as `asyncgroup.testing.kit.clusters.TestContext`, with the options of one marker.
+    """A pytest item as `asyncgroup.testing.kit.running.TestContext`, with the options of one marker.
 
     Its state is kept in the item's stash; a test may have fixtures of several markers.
     """
@@ -110,7 +110,7 @@ class ItemContext:
 
 
 class SessionContext:
-    """A pytest session as `asyncgroup.testing.kit.clusters.TestContext`, for a cluster that its tests share."""
+    """A pytest session as `asyncgroup.testing.kit.running.TestContext`, for a cluster that its tests share."""
 
     def __init__(
         self, session: pytest.Session, options: Mapping[str, Any] | None = None, marker: str = "kafka"
