@@ -8,33 +8,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.profiles import current_profile, long_family
-from tests.simulate.shrink import shrink
+from tests.simulate_pulsar.__main__ import PULSAR_SIMULATION
 from tests.simulate_pulsar.mutations import MUTATIONS, find_mutation
-from tests.simulate_pulsar.parallel import outcomes
 from tests.simulate_pulsar.planner import ACTIONS, TRANSACTIONS, plan_of
-from tests.simulate_pulsar.report import RunSummary, describe_failed_run
-from tests.simulate_pulsar.run import run_plan, run_seed
+from tests.simulate_pulsar.run import run_seed
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 40 if current_profile() == "full" else 4
 SOAK_CHUNK = 500
-
-
-def check(seeds: Sequence[int], jobs: int = 1) -> RunSummary:
-    """Run all seeds; fail with the shortest plan of the first one that breaks an invariant."""
-    summary = RunSummary()
-    for outcome in outcomes(seeds, jobs):
-        summary.add(outcome)
-        if outcome.violation is not None:
-            plan, shortest = shrink(plan_of(outcome.seed), outcome, 20.0, run_plan)
-            pytest.fail(describe_failed_run(shortest, plan), pytrace=False)
-    return summary
+check = PULSAR_SIMULATION.check
 
 
 @pytest.mark.timeout(600)

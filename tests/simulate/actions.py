@@ -10,11 +10,11 @@ from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.testing.virtual.conditions import NetworkFault, patterns_of
 from tests.broker.internals import controller_of, offsets_partition_of
-from tests.simulate.conditions import NetworkDisturbance
 from tests.simulate.handler import Disturbances
 from tests.simulate.member import SimMember
 from tests.simulate.plan import GROUP, OFFSETS_TOPIC
 from tests.simulate.world import NODE_HOST, World
+from tests.simulation.conditions import NetworkDisturbance
 
 __all__ = ["perform"]
 
@@ -159,16 +159,11 @@ def _at_node(
     return NetworkDisturbance(name, lambda one, other: place in patterns_of(one, other), fault, latency)
 
 
-def _disturb(world: World, disturbance: NetworkDisturbance, seconds: float) -> None:
-    world.network.begin(disturbance)
-    world.later(seconds, lambda: world.network.end(disturbance))
-
-
 @_act
 def _block_client(world: World, name: str, seconds: float) -> None:
     """Hold back all traffic of a client; it arrives later."""
     if client := world.client(name):
-        _disturb(world, _at_host(f"traffic of {name} is blocked", client.host, NetworkFault.HANG), seconds)
+        world.disturb(_at_host(f"traffic of {name} is blocked", client.host, NetworkFault.HANG), seconds)
 
 
 @_act
@@ -193,7 +188,7 @@ def _close_client(world: World, name: str) -> None:
 @_act
 def _slow_client(world: World, name: str, latency: float, seconds: float) -> None:
     if client := world.client(name):
-        _disturb(world, _at_host(f"the network of {name} is slow", client.host, latency=latency), seconds)
+        world.disturb(_at_host(f"the network of {name} is slow", client.host, latency=latency), seconds)
 
 
 @_act
@@ -206,18 +201,18 @@ def _partition_client(world: World, name: str, node_id: int, seconds: float) -> 
             lambda one, other: host in (one[0], other[0]) and port in (one[1], other[1]),
             NetworkFault.HANG,
         )
-        _disturb(world, disturbance, seconds)
+        world.disturb(disturbance, seconds)
 
 
 @_act
 def _freeze_node(world: World, node_id: int, seconds: float) -> None:
     """Freeze a node as SIGSTOP does: connections are accepted, but nothing is answered."""
-    _disturb(world, _at_node(world, node_id, f"node {node_id} is frozen", NetworkFault.SILENT), seconds)
+    world.disturb(_at_node(world, node_id, f"node {node_id} is frozen", NetworkFault.SILENT), seconds)
 
 
 @_act
 def _refuse_node(world: World, node_id: int, seconds: float) -> None:
-    _disturb(world, _at_node(world, node_id, f"node {node_id} refuses", NetworkFault.REFUSE), seconds)
+    world.disturb(_at_node(world, node_id, f"node {node_id} refuses", NetworkFault.REFUSE), seconds)
 
 
 @_act
@@ -237,7 +232,7 @@ def _half_open_node(world: World, node_id: int) -> None:
 
 @_act
 def _slow_node(world: World, node_id: int, latency: float, seconds: float) -> None:
-    _disturb(world, _at_node(world, node_id, f"node {node_id} is slow", latency=latency), seconds)
+    world.disturb(_at_node(world, node_id, f"node {node_id} is slow", latency=latency), seconds)
 
 
 # --- brokers --------------------------------------------------------------------------------------------------------

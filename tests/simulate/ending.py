@@ -11,8 +11,8 @@ from tests.simulate import queues_ending
 from tests.simulate.member import SimMember
 from tests.simulate.plan import SPARE
 from tests.simulate.queues_member import SimQueue
-from tests.simulate.story import Violation
 from tests.simulate.world import World
+from tests.simulation.story import Violation
 
 __all__ = ["close_all", "end_faults"]
 
@@ -201,12 +201,7 @@ async def close_all(world: World) -> None:
         member.leave()
     if world.standalone is not None:
         world.standalone.leave()
-    limit = world.loop.time() + 30.0
-    while world.tasks:
-        if world.loop.time() >= limit:
-            raise Violation("all clients end", f"still running: {[task.get_name() for task in world.tasks]}")
-        await asyncio.wait([*world.tasks, world.broken], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-        await world.until(0.0)
+    await world.all_tasks_end("clients", 30.0)
     await world.producer.aclose()
     view, excused = world.observer.view(), {m.name for m in world.members.values() if m.failed_to_leave}
     dynamic = [m.client_id for m in view.members.values() if m.group_instance_id is None]

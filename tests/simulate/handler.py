@@ -12,7 +12,7 @@ from asyncgroup import Claim, Handler, Record, Session, TopicPartition
 from asyncgroup.errors import CommitFailedError, UsageError
 from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import MemberSpec
-from tests.simulate.story import Story, Violation
+from tests.simulation.story import Story, Violation
 
 __all__ = ["Disturbances", "Injected", "SimHandler"]
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from tests.simulate.plan import SPARE, Action, MemberSpec, Plan
+from tests.simulate.plan import SPARE, MemberSpec, Plan
 from tests.simulate.protocols import COOPERATIVE_ASSIGNORS, consumer, of_consumers, with_consumers
+from tests.simulation.action import Action
 
 __all__ = ["mixed_plan"]
 

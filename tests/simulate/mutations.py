@@ -15,8 +15,9 @@ from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_producers import PRODUCER_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.mutants_of_queues import QUEUE_MUTANTS
-from tests.simulate.run import Outcome, run_seed
+from tests.simulate.run import run_seed
 from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED, QUEUES
+from tests.simulation.run import Outcome, first_violation
 
 __all__ = ["MUTATIONS", "find_mutation", "first_seed_of"]
 
@@ -47,4 +48,4 @@ def find_mutation(mutation: str, seeds: Iterable[int]) -> Outcome | None:
     """Return the first run that detects a mutation, or None; seeds count from the first one of its protocol."""
     seeds = [seed if seed >= COOPERATIVE else first_seed_of(mutation) + seed for seed in seeds]
     with MUTATIONS[mutation]():
-        return next((outcome for seed in seeds if (outcome := run_seed(seed)).violation is not None), None)
+        return first_violation(run_seed, seeds)

@@ -22,7 +22,7 @@ from tests.simulate import groups
 from tests.simulate.lost_rebalances import LostRebalances
 from tests.simulate.oracle import ClaimLog, CommitRules, Oracle
 from tests.simulate.plan import GROUP
-from tests.simulate.story import Story, Violation
+from tests.simulation.story import Story, Violation
 
 __all__ = ["BrokerObserver", "ObservedRecorder"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from asyncgroup import TopicPartition
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 
 __all__ = ["ANY", "ClaimLog", "CommitRules", "Oracle", "PartitionOracle"]
 

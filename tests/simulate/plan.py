@@ -1,16 +1,13 @@
-"""The plan of a run: cluster, members, and all actions. Plain values; `planner` draws them from a seed.
-
-Every action is complete when the plan is made (object, time, duration), so an action can be removed without changing the
-others: that is how failing plans are shortened (`shrink`). An action whose object does not exist has no effect.
-"""
+"""The plan of a run: cluster, members, and all actions. Plain values; `planner` draws them from a seed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from tests.simulate.queues_setting import QueueSetting
+from tests.simulation.action import Action, without_actions
 
 __all__ = [
     "GROUP",
@@ -18,8 +15,6 @@ __all__ = [
     "ORDERLY",
     "SPARE",
     "STANDALONE_GROUP",
-    "Action",
-    "Args",
     "MemberSpec",
     "Plan",
     "Setting",
@@ -34,20 +29,6 @@ SPARE: Final = "spare"
 
 LONGEST_GUSTS: Final = 1.2
 """Seconds that a request and its response may need with the latency profile `gusty`, if each is one chunk."""
-
-Args: TypeAlias = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An action at `at` seconds; `args` are the arguments of the function named `_<kind>` in `actions`."""
-
-    at: float
-    kind: str
-    args: Args = ()
-
-    def __str__(self) -> str:
-        return f"{self.kind}({', '.join(map(str, self.args))})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +140,7 @@ class Plan:
 
     def without(self, actions: Sequence[Action]) -> Plan:
         """Return the plan without some actions."""
-        dropped = set(map(id, actions))
-        return replace(self, actions=tuple(one for one in self.actions if id(one) not in dropped))
+        return replace(self, actions=without_actions(self.actions, actions))
 
 
 ORDERLY: Final = frozenset(

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tests.simulate.plan import OFFSETS_TOPIC, ORDERLY, SPARE, Action, Args, MemberSpec, Plan, Setting
+from tests.simulate.plan import OFFSETS_TOPIC, ORDERLY, SPARE, MemberSpec, Plan, Setting
+from tests.simulation.action import Action, Args
 
 __all__ = ["ACTIONS", "classic_plan"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from asyncgroup import Producer, ProducerConfig, RecordMetadata, TopicPartition
 from asyncgroup.errors import AsyncGroupError
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate.world import World

@@ -15,7 +15,7 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from tests.group.internals import membership_of
 from tests.simulate.plan import MemberSpec
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate.handler import SimHandler

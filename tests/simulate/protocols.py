@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.simulate.plan import Action, MemberSpec, Plan
+from tests.simulate.plan import MemberSpec, Plan
+from tests.simulation.action import Action
 
 __all__ = [
     "COOPERATIVE_ASSIGNORS",

@@ -16,7 +16,7 @@ from tests.simulate.handler import Disturbances, Injected
 from tests.simulate.queues_claims import QueueClaim, Visit
 from tests.simulate.queues_oracle import QueueOracle
 from tests.simulate.queues_setting import QueueSetting
-from tests.simulate.story import Story, Violation
+from tests.simulation.story import Story, Violation
 
 __all__ = ["QueueWork", "is_poison"]
 

@@ -25,7 +25,7 @@ from tests.simulate.program import GIVEN_UP, RAISED_BY_RUN, Program
 from tests.simulate.queues_claims import QueueClaim
 from tests.simulate.queues_handler import QueueWork
 from tests.simulate.queues_setting import DEAD_TOPIC, PLAIN_MAX, RETRY_TOPIC
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 from tests.work_queues import core_of, group_queue
 
 if TYPE_CHECKING:

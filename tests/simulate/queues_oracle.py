@@ -18,7 +18,7 @@ from tests.simulate.oracle import ANY, ClaimLog, Oracle
 from tests.simulate.queues_claims import QueueClaim, Visit
 from tests.simulate.queues_logs import Logs
 from tests.simulate.queues_setting import RETRY_TOPIC, QueueSetting
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 
 __all__ = ["QueueOracle"]
 

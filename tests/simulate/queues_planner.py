@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from asyncgroup.workqueue import Mode
-from tests.simulate.plan import Action, Plan
+from tests.simulate.plan import Plan
 from tests.simulate.protocols import with_consumers, with_cooperative
 from tests.simulate.queues_setting import QueueSetting, QueueSpec
+from tests.simulation.action import Action
 
 __all__ = ["queue_plan"]
 

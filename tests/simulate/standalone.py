@@ -11,7 +11,7 @@ from asyncgroup import Consumer, ConsumerConfig, OffsetManager, TopicPartition
 from asyncgroup.errors import AsyncGroupError
 from tests.simulate.oracle import ANY, ClaimLog, Oracle
 from tests.simulate.plan import STANDALONE_GROUP
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate.world import World

@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from tests.simulate.plan import SPARE, Action, MemberSpec, Plan, Setting
+from tests.simulate.plan import SPARE, MemberSpec, Plan, Setting
+from tests.simulation.action import Action
 
 __all__ = ["DEFAULTS", "LONG", "SHORT", "Intervals", "Protocol", "storm_plan"]
 

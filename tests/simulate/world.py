@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.virtual.tcp_stack import source_ip
-from tests.simulate.conditions import SimulatedNetwork
 from tests.simulate.disk import PowerCut, tear
 from tests.simulate.member import SimMember
 from tests.simulate.observer import BrokerObserver
@@ -24,7 +21,8 @@ from tests.simulate.queues_member import SimQueue
 from tests.simulate.queues_oracle import QueueOracle
 from tests.simulate.queues_setting import DEAD_TOPIC, RETRY_TOPIC
 from tests.simulate.standalone import StandaloneReader
-from tests.simulate.story import Story, Violation
+from tests.simulation.conditions import SimulatedNetwork
+from tests.simulation.world import PlannedWorld
 
 __all__ = ["NODE_HOST", "World"]
 
@@ -34,17 +32,14 @@ STANDALONE_HOST: Final = "10.4.0.1"
 STEP: Final = 0.25
 
 
-class World:
-    """All parts of a run. The first violation passed to `fail` ends the run."""
+class World(PlannedWorld[Plan]):
+    """All parts of a run."""
 
     group_id = GROUP
 
     def __init__(self, plan: Plan, network: SimulatedNetwork, data_dir: Path | None = None) -> None:
-        self.plan = plan
-        self.network = network
+        super().__init__(plan, network, {str(data_dir): "data"} if data_dir else {})
         self.data_dir = data_dir
-        self.loop = asyncio.get_running_loop()
-        self.story = Story(self.loop.time, self._on_log, {str(data_dir): "data"} if data_dir else {})
         self.oracle = Oracle()
         specs = [*plan.members.values(), *plan.others.values()]
         self.oracle.is_cooperative = any(spec.is_cooperative for spec in specs)
@@ -72,13 +67,8 @@ class World:
         """Whether all nodes were killed, and the new cluster is not started yet."""
         self.members: dict[str, SimMember | SimQueue] = {}
         self.standalone: StandaloneReader | None = None
-        self.broken: asyncio.Future[None] = self.loop.create_future()
-        self.violation: Violation | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._hosts: dict[str, str] = {}
         self._stopped: dict[int, None] = {}
         self._torn_writes = random_of(plan, "accidents")
-        self.loop.set_exception_handler(self._on_loop_error)
 
     def _new_cluster(self, ports: list[int] | None = None) -> EmbeddedCluster:
         """Create a cluster, not started yet, and observe it."""
@@ -105,54 +95,12 @@ class World:
     def _replicated(self, tp: TopicPartition) -> int:
         return self.cluster.partition(*tp).high_watermark
 
-    # --- violations -----------------------------------------------------------------------------------------------
-
-    def fail(self, violation: Violation) -> None:
-        """Record a violated invariant; the first one ends the run."""
-        if self.violation is None:
-            self.violation = violation
-            self.story.write("VIOLATION", str(violation))
-        if not self.broken.done():
-            self.broken.set_result(None)
-
-    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.fail(Violation("no unhandled errors", f"{context.get('message')}: {context.get('exception')!r}"))
-
     def _on_log(self, text: str) -> str:
-        name = self._hosts.get(source_ip.get() or "", "log")
+        name = super()._on_log(text)
         whose = self.standalone if name == "reader" else self.members.get(name)
         if whose is not None:
             whose.on_log(text)
         return name
-
-    async def until(self, when: float) -> None:
-        """Wait until a point in time; raise a violation that happens before."""
-        await asyncio.wait([self.broken], timeout=max(0.0, when - self.loop.time()))
-        if self.violation is not None:
-            raise self.violation
-
-    # --- tasks ----------------------------------------------------------------------------------------------------
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine in a task; an exception is a violation."""
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._ended)
-        self._tasks = [one for one in self._tasks if not one.done()]
-        self._tasks.append(task)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(Violation("no unexpected exceptions", f"{task.get_name()}: {error!r}"))
-
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks that have not ended."""
-        return [task for task in self._tasks if not task.done()]
-
-    def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call a function in `seconds`."""
-        self.loop.call_later(seconds, call)
 
     # --- members --------------------------------------------------------------------------------------------------
 
@@ -257,21 +205,6 @@ class World:
     async def end(self) -> None:
         """Stop the nodes."""
         await self.cluster.__aexit__(None, None, None)
-
-    async def carry_out(
-        self,
-        perform: Callable[[World, str, tuple[Any, ...]], None],
-        on_action: Callable[[World], None] | None = None,
-    ) -> None:
-        """Perform every action of the plan at its time, and call `on_action` after it."""
-        for action in self.plan.actions:
-            await self.until(action.at)
-            self.story.write("plan", str(action))
-            self.story.count(f"action {action.kind}")
-            perform(self, action.kind, action.args)
-            if on_action is not None:
-                on_action(self)
-        await self.until(self.plan.faults_end_at)
 
 
 def name_of(client_or_member_id: str) -> str:

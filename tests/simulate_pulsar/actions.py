@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from asyncgroup.testing.virtual.conditions import NetworkFault, patterns_of
-from tests.simulate.conditions import NetworkDisturbance
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.world import PORT, PulsarWorld, host_of
+from tests.simulation.conditions import NetworkDisturbance
 
 __all__ = ["perform"]
 
@@ -135,8 +135,7 @@ def _disturb(
         fault,
         latency,
     )
-    world.network.begin(disturbance)
-    world.later(seconds, lambda: world.network.end(disturbance))
+    world.disturb(disturbance, seconds)
 
 
 @_act

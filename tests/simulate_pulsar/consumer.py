@@ -16,10 +16,10 @@ from asyncgroup.pulsar import (
     PulsarMessage,
     PulsarTopicConsumer,
 )
-from tests.simulate.story import Violation
 from tests.simulate_pulsar.oracle import MessagePlace, PartitionOracle, place_of
 from tests.simulate_pulsar.plan import ConsumerSpec
 from tests.simulate_pulsar.program import PulsarProgram
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate_pulsar.world import PulsarWorld

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
-from tests.simulate.story import Violation
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.oracle import MessagePlace
 from tests.simulate_pulsar.plan import RESULTS, SubscriptionSpec
@@ -17,6 +15,7 @@ from tests.simulate_pulsar.planner import spare_of
 from tests.simulate_pulsar.queue_member import is_poison, name_of_value
 from tests.simulate_pulsar.stored import LoggedMessage, messages_in
 from tests.simulate_pulsar.world import PulsarWorld
+from tests.simulation.story import Violation
 
 __all__ = ["close_all", "end_faults"]
 
@@ -240,9 +239,4 @@ async def close_all(world: PulsarWorld) -> None:
     """Close all programs in order; each must end."""
     for program in world.programs:
         program.leave()
-    limit = world.loop.time() + 60.0
-    while world.tasks:
-        if world.loop.time() >= limit:
-            raise Violation("all programs end", f"still running: {[task.get_name() for task in world.tasks]}")
-        await asyncio.wait([*world.tasks, world.broken], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-        await world.until(0.0)
+    await world.all_tasks_end("programs", 60.0)

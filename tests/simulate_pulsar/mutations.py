@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.simulate.run import Outcome
 from tests.simulate_pulsar.mutants import MUTANTS, Mutant
 from tests.simulate_pulsar.run import run_seed
+from tests.simulation.run import Outcome, first_violation
 
 __all__ = ["MUTATIONS", "find_mutation", "mutated"]
 
@@ -47,4 +47,4 @@ def mutated(mutant: Mutant) -> Iterator[None]:
 def find_mutation(name: str, seeds: Iterable[int]) -> Outcome | None:
     """Return the first run that detects a mutation; None if none does."""
     with mutated(MUTATIONS[name]):
-        return next((outcome for seed in seeds if (outcome := run_seed(seed)).violation is not None), None)
+        return first_violation(run_seed, seeds)

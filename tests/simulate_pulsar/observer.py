@@ -12,8 +12,8 @@ from asyncgroup.pulsar_broker.log.topic_log import StoredEntry
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
-from tests.simulate.story import Violation
 from tests.simulate_pulsar.oracle import MessagePlace, SubscriptionOracle
+from tests.simulation.story import Violation
 
 __all__ = ["PushObserver"]
 

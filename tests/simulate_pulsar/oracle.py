@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from asyncgroup.pulsar import PulsarMessage
-from tests.simulate.story import Violation
 from tests.simulate_pulsar.plan import SubscriptionSpec
+from tests.simulation.story import Violation
 
 __all__ = ["MessagePlace", "PartitionOracle", "SubscriptionOracle", "place_of"]
 

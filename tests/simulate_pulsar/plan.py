@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tests.simulate.plan import Action
+from tests.simulation.action import Action, without_actions
 
 __all__ = [
     "ORDERLY",
@@ -149,8 +149,7 @@ class SimPlan:
 
     def without(self, actions: Sequence[Action]) -> SimPlan:
         """Return the plan without some actions."""
-        dropped = set(map(id, actions))
-        return replace(self, actions=tuple(one for one in self.actions if id(one) not in dropped))
+        return replace(self, actions=without_actions(self.actions, actions))
 
 
 ORDERLY: Final = frozenset(

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from tests.simulate.plan import Action
 from tests.simulate_pulsar.plan import (
     ORDERLY,
     RESULTS,
@@ -21,6 +20,7 @@ from tests.simulate_pulsar.plan import (
     SimPlan,
     SubscriptionSpec,
 )
+from tests.simulation.action import Action
 
 __all__ = ["ACTIONS", "FAULTY", "TRANSACTIONS", "plan_of", "spare_of"]
 

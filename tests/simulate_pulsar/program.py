@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.pulsar import PulsarClient, PulsarConfig
-from tests.simulate.story import Violation
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate_pulsar.world import PulsarWorld

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from asyncgroup.pulsar import PulsarClient, PulsarMessage
 from asyncgroup.workqueue import Backoff, Delivery, PulsarSource, WorkQueue
-from tests.simulate.story import Violation
 from tests.simulate_pulsar.plan import ConsumerSpec, QueueRules
 from tests.simulate_pulsar.program import PulsarProgram
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate_pulsar.world import PulsarWorld

@@ -15,11 +15,11 @@ from asyncgroup.pulsar import (
     PulsarTopicConsumer,
 )
 from asyncgroup.pulsar.transactions.errors import PulsarTransactionConflict
-from tests.simulate.story import Violation
 from tests.simulate_pulsar.oracle import place_of
 from tests.simulate_pulsar.plan import RESULTS, ConsumerSpec
 from tests.simulate_pulsar.program import PulsarProgram
 from tests.simulate_pulsar.queue_member import InjectedFailure
+from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate_pulsar.world import PulsarWorld

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
-from asyncgroup.testing.virtual.tcp_stack import source_ip
 from tests.pulsar_broker.internals import runtime_of
-from tests.simulate.conditions import SimulatedNetwork
-from tests.simulate.story import Story, Violation
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.observer import PushObserver
 from tests.simulate_pulsar.oracle import SubscriptionOracle
@@ -23,6 +19,8 @@ from tests.simulate_pulsar.producer import SimPulsarProducer
 from tests.simulate_pulsar.program import PulsarProgram
 from tests.simulate_pulsar.queue_member import SimQueueMember
 from tests.simulate_pulsar.transformer import SimTransformer
+from tests.simulation.conditions import SimulatedNetwork
+from tests.simulation.world import PlannedWorld
 
 AnyConsumer: TypeAlias = SimConsumer | SimQueueMember | SimTransformer
 
@@ -36,15 +34,12 @@ def host_of(number: int) -> str:
     return f"10.0.0.{number}"
 
 
-class PulsarWorld:
-    """All parts of a run. The first violation passed to `fail` ends the run."""
+class PulsarWorld(PlannedWorld[SimPlan]):
+    """All parts of a run."""
 
     def __init__(self, plan: SimPlan, network: SimulatedNetwork) -> None:
-        self.plan = plan
-        self.network = network
-        self.loop = asyncio.get_running_loop()
+        super().__init__(plan, network, {})
         self.now_ms = clock_of_loop()
-        self.story = Story(self.loop.time, self._on_log, {})
         setting = plan.setting
         self.oracles = {name: SubscriptionOracle(spec) for name, spec in setting.subscriptions.items()}
         self.observer = PushObserver(self.oracles, self.fail, self.now_ms, self.story.count)
@@ -59,57 +54,7 @@ class PulsarWorld:
         self.runtime = runtime_of(self.pulsar)
         self.consumers: dict[str, AnyConsumer] = {}
         self.producers: dict[str, SimPulsarProducer] = {}
-        self.broken: asyncio.Future[None] = self.loop.create_future()
-        self.violation: Violation | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._hosts: dict[str, str] = {}
         self._stopped: set[int] = set()
-        self.loop.set_exception_handler(self._on_loop_error)
-
-    # --- violations -------------------------------------------------------------------------------------------------------
-
-    def fail(self, violation: Violation) -> None:
-        """Record a violated invariant; the first one ends the run."""
-        if self.violation is None:
-            self.violation = violation
-            self.story.write("VIOLATION", str(violation))
-        if not self.broken.done():
-            self.broken.set_result(None)
-
-    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.fail(Violation("no unhandled errors", f"{context.get('message')}: {context.get('exception')!r}"))
-
-    def _on_log(self, _: str) -> str:
-        return self._hosts.get(source_ip.get() or "", "log")
-
-    async def until(self, when: float) -> None:
-        """Wait until a point in time; raise a violation that happens before."""
-        await asyncio.wait([self.broken], timeout=max(0.0, when - self.loop.time()))
-        if self.violation is not None:
-            raise self.violation
-
-    # --- tasks ------------------------------------------------------------------------------------------------------------
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine in a task; an exception is a violation."""
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._ended)
-        self._tasks = [one for one in self._tasks if not one.done()]
-        self._tasks.append(task)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(Violation("no unexpected exceptions", f"{task.get_name()}: {error!r}"))
-
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks that have not ended."""
-        return [task for task in self._tasks if not task.done()]
-
-    def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call a function in `seconds`."""
-        self.loop.call_later(seconds, call)
 
     # --- programs ---------------------------------------------------------------------------------------------------------
 
@@ -188,15 +133,6 @@ class PulsarWorld:
     async def end(self) -> None:
         """Stop the brokers."""
         await self.pulsar.__aexit__(None, None, None)
-
-    async def carry_out(self, perform: Callable[[PulsarWorld, str, tuple[Any, ...]], None]) -> None:
-        """Perform every action of the plan at its time."""
-        for action in self.plan.actions:
-            await self.until(action.at)
-            self.story.write("plan", str(action))
-            self.story.count(f"action {action.kind}")
-            perform(self, action.kind, action.args)
-        await self.until(self.plan.faults_end_at)
 
 
 def random_of(plan: SimPlan, what: str) -> random.Random:

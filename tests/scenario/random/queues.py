@@ -46,7 +46,7 @@ from asyncgroup.workqueue import (
 )
 from asyncgroup.workqueue.delivery_result import DeliveryResult
 from tests.scenario.three_protocols import made_for
-from tests.simulate.scope_hashes import deterministic_scope_hashes
+from tests.simulation.scope_hashes import deterministic_scope_hashes
 from tests.stories.queue_members import acked, clock_of, cut_off, source_of
 from tests.stories.virtual import VirtualEnvironment
 from tests.work_queues import core_of, group_queue

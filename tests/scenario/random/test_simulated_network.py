@@ -11,7 +11,7 @@ import random
 import pytest
 
 from asyncgroup.testing import VirtualTimeLoop
-from tests.simulate.conditions import LATENCY_PROFILES, DisturbedConditions, SimulatedNetwork
+from tests.simulation.conditions import LATENCY_PROFILES, DisturbedConditions, SimulatedNetwork
 
 PLACE = ("10.0.0.1", 9092)
 LINES = 200

@@ -11,7 +11,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,20 +18,21 @@ import pytest
 
 from asyncgroup.workqueue import Mode
 from tests.profiles import current_profile, long_family, thinned
-from tests.simulate.__main__ import main
+from tests.simulate.__main__ import SIMULATION
 from tests.simulate.disk import tear
 from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.mutants_of_queues import QUEUE_MUTANTS
 from tests.simulate.mutations import MUTATIONS, find_mutation
-from tests.simulate.parallel import outcomes
-from tests.simulate.plan import Action, Plan
+from tests.simulate.plan import Plan
 from tests.simulate.planner import ACTIONS
 from tests.simulate.protocols import REQUESTS_OF_CONSUMERS
-from tests.simulate.report import Summary, describe_failure
-from tests.simulate.run import Outcome, run_plan, run_seed
+from tests.simulate.report import describe_failure
+from tests.simulate.run import run_plan, run_seed
 from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED, QUEUES, plan_of
-from tests.simulate.shrink import shrink
+from tests.simulation.action import Action
+from tests.simulation.run import Outcome
+from tests.simulation.shrink import shrink
 
 ROOT = Path(__file__).parents[3]
 CHUNK = 10 if current_profile() == "full" else 2
@@ -83,15 +83,7 @@ def free_processors() -> int:
     return max((os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 1)
 
 
-def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
-    """Run all seeds; fail with the shortest plan of the first one that breaks an invariant."""
-    summary = Summary()
-    for outcome in outcomes(seeds, jobs):
-        summary.add(outcome)
-        if outcome.violation is not None:
-            plan, shortest = shrink(plan_of(outcome.seed), outcome, seconds=20.0)
-            pytest.fail(describe_failure(shortest, plan), pytrace=False)
-    return summary
+check, main = SIMULATION.check, SIMULATION.main
 
 
 def chunks(start: int, stop: int, size: int) -> list[int]:
@@ -352,7 +344,7 @@ def test_the_shortest_plan_of_a_failure():
         failed = find_mutation("no commit at the end", range(40))
         assert failed is not None
         plan, shortest = shrink(
-            plan_of(failed.seed), failed, seconds=5.0 if current_profile() == "full" else 1.0
+            plan_of(failed.seed), failed, run_plan, 5.0 if current_profile() == "full" else 1.0
         )
         assert shortest.violation is not None
         text = describe_failure(shortest, plan)
@@ -375,7 +367,7 @@ def test_shrinking_removes_all_unneeded_actions():
     with MUTATIONS["never leaves"]():
         failed = run_plan(plan)
     assert failed.violation is not None
-    smallest, _ = shrink(plan, failed, run=run)
+    smallest, _ = shrink(plan, failed, run)
     assert set(smallest.actions) == culprits
 
 

@@ -17,9 +17,10 @@ import pytest
 
 from tests.simulate.mutations import MUTATIONS
 from tests.simulate.plan import Plan
-from tests.simulate.run import Outcome, run_plan
+from tests.simulate.run import run_plan
 from tests.simulate.storm import LONG, SHORT, Protocol, storm_plan
 from tests.simulate.world import World
+from tests.simulation.run import Outcome
 
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("consumer", "cooperative", "eager")
 STORM: Final[dict[str, Any]] = {"seed": 1, "pause": 3.0, "intervals": SHORT, "records": 10, "nodes": 3}

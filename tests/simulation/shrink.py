@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from tests.simulate.plan import Action
-from tests.simulate.run import Outcome, run_plan
+from tests.simulation.action import Action
+from tests.simulation.run import Outcome
+from tests.simulation.world import AnyPlan
 
 __all__ = ["shrink"]
 
 
-class Shrinkable(Protocol):
-    """A plan."""
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """Its actions."""
-        ...
-
-    def without(self, actions: Sequence[Action]) -> Self:
-        """Return the plan without some actions."""
-        ...
-
-
-_Plan = TypeVar("_Plan", bound=Shrinkable)
+_Plan = TypeVar("_Plan", bound=AnyPlan)
 
 
 def shrink(
-    plan: _Plan, failed: Outcome, seconds: float = 60.0, run: Callable[[Any], Outcome] = run_plan
+    plan: _Plan, failed: Outcome, run: Callable[[_Plan], Outcome], seconds: float = 60.0
 ) -> tuple[_Plan, Outcome]:
     """Return the shortest plan found within `seconds` of real time that violates the same invariant, and its run.
 
