@@ -16,7 +16,7 @@ Each name is imported on first use. How the package is built, each room importin
 - `subscriptions`: cursors, consumers and dispatchers; `schemas`: their registry.
 - `log`: the entries of a topic.
 - `traffic`: the history of requests, and injected faults; `timing`: time of day and timers; `errors`: the error that a request is
-  answered with.
+  answered with; `credentials`: those that clients need.
 
 A command passes through `net.server_connection`, which records it and applies faults, and the table of `requests.broker_requests`.
 """

@@ -31,6 +31,7 @@ from asyncgroup.pulsar_broker.node import PulsarNode
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from asyncgroup.pulsar_broker.traffic import PulsarFaults, PulsarHistory
 from asyncgroup.pulsar_broker.transactions.transaction_coordinators import COORDINATOR_TOPIC
+from asyncgroup.secret import HIDDEN
 
 __all__ = ["EmbeddedPulsar"]
 
@@ -62,7 +63,15 @@ class EmbeddedPulsar:
     the next consumer of a Failover subscription gets messages.
 
     `max_message_size`: bytes of a message with its metadata (`maxMessageSize`). `policy_interval`: the time between two checks of
-    the message TTL and the backlog quotas that the admin API sets.
+    the message TTL, the backlog quotas and the retention.
+
+    `retention_time`, in seconds, and `retention_size`, in bytes of a topic or partition, limit what is kept after all
+    subscriptions have acknowledged it; whole ledgers are deleted, the oldest first. 0: nothing is kept, which is Pulsar's
+    default. Without both, everything is kept.
+
+    `tokens`: the tokens that brokers accept, each with the role of its client; `users`: names with their passwords (basic
+    authentication). With either of them clients need a credential, and so do requests to the admin API. `credential_interval`: the time
+    between two checks of the tokens of connected clients, see `expire_token` (`authenticationRefreshCheckSeconds`).
 
     `transaction_coordinators`: how many there are, 1 as in a standalone Pulsar; a cluster has 16 by default. 0: no transactions.
 
@@ -153,6 +162,20 @@ class EmbeddedPulsar:
         """Abort all connections, or those to one broker, as a network does that fails for a moment."""
         for node in self._runtime.nodes.values() if broker is None else [self._node(broker)]:
             node.cut()
+
+    def accept_token(self, token: str, role: str) -> None:
+        """Accept another token from now on, with the role of its client. Raises UsageError unless clients need credentials."""
+        _check_text("token", token)
+        _check_text("role", role)
+        self._runtime.credentials.accept_token(token, role)
+
+    def expire_token(self, token: str) -> None:
+        """Let a token expire: a new connection with it is refused, and a client that is connected with it is asked for another one.
+
+        It is asked at the next look, within `credential_interval`. Its connection is closed if it has not answered until the
+        look after that, or has another role then. Raises UsageError for an unknown token.
+        """
+        self._runtime.credentials.expire_token(token)
 
     def _node(self, broker: int) -> PulsarNode:
         node = self._runtime.nodes.get(broker)
@@ -291,6 +314,12 @@ class EmbeddedPulsar:
         The retry and dead letter topics of existing topics, as clients name them by default, are created.
         """
         self._runtime.namespaces.watch_unknown_topics(call)
+
+
+def _check_text(name: str, value: str) -> None:
+    """Raise ConfigError for an empty text, and for anything else; the error does not show it."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(name, HIDDEN, "a text, not empty")
 
 
 add_foreign_names(EmbeddedPulsar, FOREIGN_MEMBERS)

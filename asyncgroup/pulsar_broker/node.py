@@ -11,6 +11,7 @@ from asyncgroup.net.servers import close_server
 from asyncgroup.pulsar.wire.commands import Command
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.credentials import CREDENTIAL_INTERVAL, AcceptedCredentials
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.server_connection import PulsarServerConnection, Traffic
 from asyncgroup.pulsar_broker.requests.broker_requests import BrokerRequests, parse_topic
@@ -53,8 +54,10 @@ class PulsarNode:
         self.max_message_size = 5 << 20
         self.max_unacked = MAX_UNACKED
         self.server_version = "asyncgroup embedded Pulsar 4.2"
-        self.deduplicates = False
-        """Whether topics drop messages whose sequence ids of their producer are stored (`brokerDeduplicationEnabled`)."""
+        self.credentials = AcceptedCredentials()
+        """Those that clients need."""
+        self.credential_interval = CREDENTIAL_INTERVAL
+        """Seconds between two looks at whether those of connected clients have expired."""
         self.service_url_tls: str | None = None
         """Its address with TLS, which lookups answer: that of a relay, as it has none itself."""
         self.connections: list[PulsarServerConnection] = []
@@ -67,6 +70,7 @@ class PulsarNode:
         self._names = count()
         self._server: asyncio.Server | None = None
         self._next_pings: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None  # of credentials
 
     def __repr__(self) -> str:
         return f"<PulsarNode {self.number} at {self.host}:{self.port}: {len(self.connections)} connections>"
@@ -86,6 +90,15 @@ class PulsarNode:
         self.port = self._server.sockets[0].getsockname()[1]
         self.is_running = True
         self._next_pings = loop.call_later(KEEP_ALIVE, self._ping)
+        if self.credentials.are_required:
+            self._next_check = loop.call_later(self.credential_interval, self._check_credentials)
+
+    def _check_credentials(self) -> None:
+        """Ask clients whose credential has expired for another one: one timer for all connections."""
+        for connection in list(self.connections):
+            connection.check_credential()
+        loop = asyncio.get_running_loop()
+        self._next_check = loop.call_later(self.credential_interval, self._check_credentials)
 
     def _ping(self) -> None:
         """Ping all clients; the connections of those that have not answered the last one end: one timer for all."""
@@ -102,8 +115,9 @@ class PulsarNode:
         """Abort all connections and stop listening; another node loads its topics when they are looked up."""
         self.is_running = False
         self.release_all()
-        if self._next_pings is not None:
-            self._next_pings.cancel()
+        for timer in (self._next_pings, self._next_check):
+            if timer is not None:
+                timer.cancel()
         server, self._server = self._server, None
         if server is not None:
             closed = asyncio.get_running_loop().create_future()
@@ -153,7 +167,7 @@ class PulsarNode:
             self._owned.add(name)
             topic = self.namespaces.topics.get(name)
             if topic is not None:
-                topic.log.roll()
+                topic.log.roll(topic.now())
 
     def loaded(self, text: str, *, creates: bool = True) -> BrokerTopic:
         """Return a topic that this node owns. Raises ServerFailure."""

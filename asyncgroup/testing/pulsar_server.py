@@ -105,6 +105,14 @@ class PulsarServer(ThreadedServer[EmbeddedPulsar]):
         """Abort all connections, or those to one broker."""
         self.call(lambda pulsar: pulsar.cut(broker))
 
+    def accept_token(self, token: str, role: str) -> None:
+        """Accept another token; see `EmbeddedPulsar.accept_token`."""
+        self.call(lambda pulsar: pulsar.accept_token(token, role))
+
+    def expire_token(self, token: str) -> None:
+        """Let a token expire; see `EmbeddedPulsar.expire_token`."""
+        self.call(lambda pulsar: pulsar.expire_token(token))
+
     # --- topics -----------------------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int = 0) -> None:

@@ -116,6 +116,25 @@ async def _policies(answers: Answers, _: PulsarClient, namespace: str, topic: st
     await ask("GET", f"{path}/backlogQuotaMap")
 
 
+async def _kept(answers: Answers, _: PulsarClient, namespace: str, topic: str) -> None:
+    ask, path = answers.ask, f"namespaces/{namespace}"
+    await ask("PUT", path)
+    await ask("GET", f"{path}/retention")
+    for minutes, megabytes in [(5, 10), (-1, -1), (0, 0), (10, -1), (1, 0), (0, 1), (-2, 1), (1, -2)]:
+        limits = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+        await ask("POST", f"{path}/retention", limits)
+        await ask("GET", f"{path}/retention", take="retentionTimeInMinutes")
+        await ask("GET", f"{path}/retention", take="retentionSizeInMB")
+    await ask("DELETE", f"{path}/retention")
+    await ask("GET", f"{path}/retention")
+    await ask("GET", f"{path}/deduplication")
+    for value in (True, False):
+        await ask("POST", f"{path}/deduplication", value)
+        await ask("GET", f"{path}/deduplication")
+    await ask("DELETE", f"{path}/deduplication")
+    await ask("GET", f"{path}/deduplication")
+
+
 async def _subscriptions(answers: Answers, client: PulsarClient, namespace: str, topic: str) -> None:
     ask, path = answers.ask, f"persistent/{namespace}/{topic}"
     await ask("PUT", f"namespaces/{namespace}")
@@ -160,6 +179,10 @@ TOPICS: Final[list[Any]] = [
 POLICIES: Final[list[Any]] = [
     404, None, None, None, 5, False, None, True, None, None, "UNDEFINED", None, "BACKWARD", {}, None, "producer_exception", 1024, None, {},
 ]  # fmt: skip
+KEPT: Final[list[Any]] = [
+    None, None, None, 5, 10, None, -1, -1, None, 0, 0, None, 10, -1, 400, 10, -1, 400, 10, -1, 400, 10, -1, 400, 10, -1, None, None,
+    None, None, True, None, False, None, None,
+]  # fmt: skip
 SUBSCRIPTIONS: Final[list[Any]] = [
     None, None, [], None, 409, 4, None, 3, None, 0, 404, None, 2, 2, 404, None, 4, 1, 404, None, 404, [],
 ]  # fmt: skip
@@ -168,6 +191,7 @@ STORIES: Final = {
     "schemas": AdminStory(_schemas, SCHEMAS),
     "topics": AdminStory(_topics, TOPICS),
     "policies": AdminStory(_policies, POLICIES),
+    "kept": AdminStory(_kept, KEPT),
     "subscriptions": AdminStory(_subscriptions, SUBSCRIPTIONS),
 }
 """By name."""

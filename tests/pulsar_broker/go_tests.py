@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["ALONE", "FILES", "LEFT_OUT", "LONG", "REPEATED"]
+__all__ = ["ALONE", "CREDENTIALS", "FILES", "LEFT_OUT", "LONG", "REPEATED"]
 
 FILES: Final[Sequence[str]] = (
     "client_impl_test.go",
@@ -30,11 +30,6 @@ LEFT_OUT: Final[Mapping[str, Sequence[str]]] = {
         "TestReconnectConsumer",
         "TestReconnectedBrokerSendPermits",
         "TestSendAsyncCouldTimeoutWhileReconnecting",
-    ),
-    "it expects that the broker checks credentials, which the embedded one does not": (
-        "TestHTTPOAuth2AuthFailed",
-        "TestHTTPSAuthError",
-        "TestTLSAuthError",
     ),
     "it skips itself": ("TestMessageSingleRouter",),
     "it seeks to the present time, which on a broker in memory may be the millisecond of the last message": (
@@ -75,3 +70,20 @@ ALONE: Final[Sequence[str]] = (
     "TestReaderWithBackoffPolicy",
 )
 """Tests beside which no other one runs."""
+
+CREDENTIALS: Final[Sequence[str]] = (
+    "TestHTTPBasicAuth",
+    "TestHTTPOAuth2AuthFailed",
+    "TestHTTPSAuthError",
+    "TestHTTPSBasicAuth",
+    "TestHTTPSTokenAuthFromFile",
+    "TestHTTPTokenAuth",
+    "TestHTTPTokenAuthFromFile",
+    "TestHTTPTokenAuthWithSupplier",
+    "TestTLSAuthError",
+    "TestTokenAuth",
+    "TestTokenAuthFromFile",
+    "TestTokenAuthWithClientVersion",
+    "TestTokenAuthWithSupplier",
+)
+"""Tests with a broker that accepts no client without a credential."""

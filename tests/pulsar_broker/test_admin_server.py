@@ -92,7 +92,7 @@ async def test_unload_terminate_and_deduplication() -> None:
         third = await producer.send(b"3")
         assert await admin.terminate("t") == third[:2]
         await admin.set_policy("public/default", "deduplication", True)
-        assert runtime_of(pulsar).nodes[1].deduplicates
+        assert runtime_of(pulsar).topic("t").deduplicates
 
 
 async def test_refusals() -> None:
@@ -137,7 +137,13 @@ async def test_namespaces_and_tenants() -> None:
 
 POLICIES = [
     ("messageTTL", 5, 5, None),
-    ("retention", {"retentionTimeInMinutes": 1}, {"retentionTimeInMinutes": 1}, None),
+    (
+        "retention",
+        {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1},
+        {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1},
+        None,
+    ),
+    ("deduplication", True, True, None),
     ("publishRate", {"publishThrottlingRateInMsg": 3}, {"publishThrottlingRateInMsg": 3.0}, None),
     ("schemaCompatibilityStrategy", "BACKWARD", "BACKWARD", "UNDEFINED"),
     ("schemaValidationEnforced", True, True, False),
@@ -168,6 +174,34 @@ async def test_policies(place: str) -> None:
         await refused(400, "POST", f"{place}/backlogQuota", {"policy": "x"}, admin=admin)
         await refused(400, "POST", f"{place}/backlogQuota", quota, admin=admin, backlogQuotaType="x")
         await refused(400, "PUT", f"{place}/schemaCompatibilityStrategy", "x", admin=admin)
+        await refused(400, "POST", f"{place}/deduplication", "x", admin=admin)
+        await refused(400, "POST", f"{place}/retention", {"retentionTimeInMinutes": "x"}, admin=admin)
+        for limits in ([1, 0], [0, 1], [1, -2], [-2, 1]):
+            retention = dict(zip(("retentionTimeInMinutes", "retentionSizeInMB"), limits, strict=True))
+            await refused(400, "POST", f"{place}/retention", retention, admin=admin)
+        await refused(400, "POST", f"{place}/retention", {"retentionTimeInMinutes": 1}, admin=admin)
+
+
+async def test_policies_of_a_topic_with_partitions_are_those_of_all_partitions() -> None:
+    async with embedded() as (pulsar, admin, _client):
+        await admin.create_partitioned_topic("many", 2)
+        path = "persistent/public/default/many"
+        await admin.request("POST", f"{path}/deduplication", True)
+        assert await admin.request("GET", f"{path}/deduplication") is True
+        assert all(part.deduplicates for part in runtime_of(pulsar).namespaces.topics.values())
+
+
+async def test_a_request_without_a_credential_is_refused() -> None:
+    async with EmbeddedPulsar(admin=True, topics="t", tokens={"secret": "ann"}) as pulsar:
+        for token in (None, "wrong"):
+            admin = PulsarAdmin(pulsar.admin_url, token)
+            assert "Authentication required" in await refused(401, "GET", "clusters", admin=admin)
+            await refused(401, "DELETE", "persistent/public/default/t", admin=admin)
+        assert pulsar.topics == ["persistent://public/default/t"]
+        admin = PulsarAdmin(pulsar.admin_url, "secret")
+        assert await admin.topics() == ["persistent://public/default/t"]
+        pulsar.expire_token("secret")
+        await refused(401, "GET", "clusters", admin=admin)
 
 
 async def test_a_rate_of_messages() -> None:

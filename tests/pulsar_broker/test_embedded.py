@@ -213,8 +213,7 @@ async def test_access_modes() -> None:
 
 
 async def test_deduplication() -> None:
-    async with embedded() as (pulsar, client):
-        runtime_of(pulsar).nodes[1].deduplicates = True
+    async with embedded(deduplication=True) as (pulsar, client):
         config = PulsarProducerConfig(producer_name="p", send_timeout=0.0)
         for _ in range(2):
             async with client.producer("t", config) as producer:
@@ -230,8 +229,7 @@ async def test_deduplication() -> None:
 
 
 async def test_a_value_in_chunks_that_is_sent_again_is_stored_once() -> None:
-    async with embedded() as (pulsar, client):
-        runtime_of(pulsar).nodes[1].deduplicates = True
+    async with embedded(deduplication=True) as (pulsar, client):
         pulsar.faults.on("Send", nth=3).disconnect("after")
         config = PulsarProducerConfig(chunking=True, chunk_max_size=500, send_timeout=0.0)
         async with client.producer("t", config) as producer:

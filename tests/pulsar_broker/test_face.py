@@ -381,6 +381,7 @@ FACE = {
         "slow_broker",
         "cut",
     ),
+    *("accept_token", "expire_token"),
     *("topics", "topic", "create_topic", "update_partitions", "delete_topic"),
     *("migrate", "terminate", "unload"),
     *("produce", "messages", "create_subscription", "subscription", "transactions"),

@@ -28,7 +28,7 @@ from tests.pulsar_broker.go_suite import (
     fixed_ports,
     written_tests,
 )
-from tests.pulsar_broker.go_tests import ALONE, FILES, LEFT_OUT, LONG, REPEATED
+from tests.pulsar_broker.go_tests import ALONE, CREDENTIALS, FILES, LEFT_OUT, LONG, REPEATED
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.names_of_go_tests import NAMES
 from tests.pulsar_broker.tls_relay import tls_relay
@@ -39,13 +39,17 @@ LIMIT: Final = 100.0
 AT_ONCE: Final = 6
 ATTEMPTS: Final = 12
 _CERTIFICATES: Final = "../integration-tests/certs"
+_TOKENS: Final = ("../integration-tests/tokens/admin-token", "../integration-tests/tokens/token.txt")
+_USERS: Final = {"admin": "123456"}
 
 Outcomes = Mapping[str, "Future[str]"]
 
 
 @asynccontextmanager
-async def broker(suite: GoSuite) -> AsyncIterator[None]:
+async def broker(suite: GoSuite, *, needs_credentials: bool = False) -> AsyncIterator[None]:
     """A broker as the suite expects it, with TLS at the ports that it has for that."""
+    files_of_tokens = [(suite.directory / path).read_text() for path in _TOKENS]
+    tokens = {text: "admin" for token in files_of_tokens for text in (token, token.strip())}
     certificates = suite.directory / _CERTIFICATES
     files = certificates / "broker-cert.pem", certificates / "broker-key.pem"
     async with (
@@ -56,6 +60,8 @@ async def broker(suite: GoSuite) -> AsyncIterator[None]:
             namespaces=["private/auth"],
             max_message_size=1 << 20,
             policy_interval=5.0,
+            tokens=tokens if needs_credentials else None,
+            users=_USERS if needs_credentials else None,
         ) as pulsar,
         tls_relay(TLS_PORT, PORT, *files),
         tls_relay(ADMIN_TLS_PORT, ADMIN_PORT, *files),
@@ -68,6 +74,7 @@ async def broker(suite: GoSuite) -> AsyncIterator[None]:
 async def run(suite: GoSuite, outcomes: Outcomes) -> None:
     """Run tests, and set their outcomes. Those that fail beside others, whose names or time they may share, run once more alone."""
     alone = [name for name in outcomes if name in ALONE]
+    others = [name for name in outcomes if name not in {*ALONE, *CREDENTIALS}]
 
     async def beside_others(name: str) -> None:
         async with places:
@@ -78,9 +85,12 @@ async def run(suite: GoSuite, outcomes: Outcomes) -> None:
 
     places = asyncio.Semaphore(AT_ONCE)
     async with broker(suite), asyncio.TaskGroup() as group:
-        for name in sorted(outcomes, key=lambda name: name not in LONG):
-            if name not in ALONE:
-                group.create_task(beside_others(name))
+        for name in sorted(others, key=lambda name: name not in LONG):
+            group.create_task(beside_others(name))
+    async with broker(suite, needs_credentials=True):
+        for name in CREDENTIALS:
+            if name in outcomes:
+                outcomes[name].set_result(await suite.run(name, LIMIT))
     async with broker(suite):
         for name in alone:
             for _ in range(ATTEMPTS if name in REPEATED else 1):
@@ -145,7 +155,7 @@ def test_each_test_runs_or_is_left_out_with_a_reason(suite: GoSuite) -> None:
     written = [name for file in FILES for name in sources[file]]
     assert set(left_out) <= set(written)
     assert [name for name in written if name not in left_out] == list(NAMES)
-    assert {*REPEATED, *ALONE, *LONG} <= set(NAMES)
+    assert {*REPEATED, *ALONE, *LONG, *CREDENTIALS} <= set(NAMES)
 
 
 @pytest.mark.timeout(10 * LIMIT)

@@ -21,6 +21,7 @@ from tests.pulsar_broker.internals import runtime_of
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
 SINGLE = PulsarProducerConfig(batching=False, send_timeout=5.0)
+NAMED = PulsarProducerConfig(batching=False, producer_name="p", send_timeout=0.0)
 
 
 @asynccontextmanager
@@ -104,6 +105,54 @@ async def test_a_backlog_is_evicted_by_its_age() -> None:
             assert backlog(pulsar) == 2
             await asyncio.sleep(25)
             assert backlog(pulsar) == 1
+
+
+# --- deduplication ----------------------------------------------------------------------------------------------------
+
+
+async def stored_twice(client: PulsarClient, topic: str) -> bool:
+    """Whether a message that is sent twice is stored twice."""
+    found = []
+    for _ in range(2):
+        async with client.producer(topic, NAMED) as producer:
+            found.append((await producer.send(b"1", sequence_id=7)).entry_id)
+    return found[1] >= 0
+
+
+@pytest.mark.parametrize("option", [False, True])
+async def test_a_topic_deduplicates_by_its_own_policy_that_of_its_namespace_or_the_option(
+    option: bool,
+) -> None:
+    names = [f"t{number}" for number in range(8)]
+    async with (
+        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, topics=names, deduplication=option) as pulsar,
+        PulsarClient(pulsar.service_url) as client,
+    ):
+        namespaces = runtime_of(pulsar).namespaces
+        policies, fresh = namespaces.policies["public/default"], iter(names)
+        assert await stored_twice(client, next(fresh)) is not option
+        for of_namespace in (True, False):
+            policies.deduplication = of_namespace
+            namespaces.policies_changed()
+            assert await stored_twice(client, next(fresh)) is not of_namespace
+            for own in (True, False):
+                name = next(fresh)
+                runtime_of(pulsar).topic(name).policies.own.deduplication = own
+                namespaces.policies_changed()
+                assert await stored_twice(client, name) is not own
+        policies.deduplication = None
+        namespaces.policies_changed()
+        assert await stored_twice(client, next(fresh)) is not option
+
+
+async def test_sequence_ids_are_forgotten_when_deduplication_ends() -> None:
+    async with embedded() as (pulsar, client, policies):
+        for is_on in (True, False, True):
+            policies.deduplication = is_on
+            runtime_of(pulsar).namespaces.policies_changed()
+            async with client.producer("t", NAMED) as producer:
+                assert producer.last_sequence_id == -1
+                assert (await producer.send(b"1", sequence_id=7)).entry_id >= 0
 
 
 # --- topics that are not persistent -----------------------------------------------------------------------------------

@@ -58,12 +58,12 @@ class WireClient:
 
     @staticmethod
     @asynccontextmanager
-    async def of(url: str) -> AsyncIterator[WireClient]:
-        """Connect to the first broker of a service URL."""
+    async def of(url: str, **connect: Any) -> AsyncIterator[WireClient]:
+        """Connect to the first broker of a service URL; `connect` has further fields of CONNECT."""
         host, _, port = url.removeprefix("pulsar://").partition(",")[0].rpartition(":")
         client = WireClient(*await asyncio.open_connection(host, int(port)))
         try:
-            client.write(c.CommandConnect(client_version="wire", protocol_version=21))
+            client.write(c.CommandConnect(client_version="wire", protocol_version=21, **connect))
             await client.wait("connected")
             yield client
         finally:
@@ -217,8 +217,13 @@ class WireProducer:
         self.name = name
         self._sequence_ids = count()
 
-    async def send(self, *values: bytes, transaction: TransactionId | None = None) -> str | int:
-        """Send a message, or a batch of several; return the id of the entry, or the error."""
+    async def send(
+        self, *values: bytes, transaction: TransactionId | None = None, chunk: tuple[int, int] | None = None
+    ) -> str | int:
+        """Send a message, or a batch of several; return the id of the entry, or the error.
+
+        With `chunk` it is one of so many of a value, counted from 0; all of a producer are of the same value.
+        """
         sequence_id = next(self._sequence_ids)
         most, least = (None, None) if transaction is None else transaction
         metadata = MessageMetadata(
@@ -229,6 +234,9 @@ class WireProducer:
             txnid_least_bits=least,
         )
         body = bytearray()
+        if chunk is not None:
+            metadata.uuid, metadata.total_chunk_msg_size = f"{self.name}-value", 10
+            metadata.chunk_id, metadata.num_chunks_from_msg = chunk
         if len(values) > 1:
             metadata.num_messages_in_batch = len(values)
             for value in values:

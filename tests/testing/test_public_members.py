@@ -40,8 +40,8 @@ MEMBERS: Final = {
     " wait_done",
     "Network": "blackhole chunk_size connections cut describe_faults heal hosts latency listeners refuse set_latency"
     " source window",
-    "PulsarServer": "admin_url advance brokers call create_subscription create_topic cut delete_topic faults history"
-    " ignore_unused_faults messages migrate produce restart_broker service_url slow_broker start_broker stop_broker subscription"
+    "PulsarServer": "accept_token admin_url advance brokers call create_subscription create_topic cut delete_topic expire_token"
+    " faults history ignore_unused_faults messages migrate produce restart_broker service_url slow_broker start_broker stop_broker subscription"
     " terminate topic topics transactions unload update_partitions",
     "VirtualDeadlock": "",
     "VirtualKafka": "advance network",

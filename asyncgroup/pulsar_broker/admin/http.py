@@ -29,6 +29,7 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.
 _CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _MAX_DIGITS: Final = 18
 """Of a length: Python refuses to read numbers of thousands of digits."""
+_AUTHORIZATION: Final = re.compile(rb"\r\nauthorization:[ \t]*([^\r\n]*)", re.IGNORECASE)
 _STATUS: Final = {
     ServerError.TOPIC_NOT_FOUND: HTTPStatus.NOT_FOUND,
     ServerError.NOT_ALLOWED_ERROR: HTTPStatus.CONFLICT,
@@ -56,6 +57,8 @@ class HttpRequest(NamedTuple):
     query: Mapping[str, str]
     body: Any
     """Decoded from JSON; None without one."""
+    authorization: str
+    """The header of this name."""
 
 
 def fields_of(body: Any) -> Mapping[str, Any]:
@@ -198,7 +201,9 @@ def _parse(head: bytes, body: bytes | None) -> HttpRequest:
         query = dict(parse_qsl(url.query))
     except ValueError:
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, "this is no path of the admin API") from None
+    header = _AUTHORIZATION.search(head)
+    authorization = header[1].decode("latin-1") if header else ""
     try:
-        return HttpRequest(method, parts, query, json.loads(body) if body else None)
+        return HttpRequest(method, parts, query, json.loads(body) if body else None, authorization)
     except (ValueError, RecursionError):
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, "the body is no JSON") from None

@@ -1,9 +1,9 @@
 """NamespaceRequests: requests for tenants and namespaces (Pulsar's `Tenants`, `Namespaces`).
 
     GET, PUT, POST, DELETE  tenants/T            GET  namespaces/T            GET, PUT, DELETE  namespaces/T/N
-    GET  …/topics?mode=     PUT  …/unload, …/BUNDLE/unload     POST  …/deduplication     see `policies` for others
+    GET  …/topics?mode=     PUT  …/unload, …/BUNDLE/unload               see `policies` for others
 
-Policies that a broker in memory has nothing to do for, such as retention, are kept and shown.
+Policies that a broker in memory has nothing to do for, such as persistence, are kept and shown.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ class AdministeredNamespaces(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, with its partitions."""
-        ...
-
-    def set_deduplication(self, *, enabled: bool) -> None:
-        """Whether topics drop messages that are stored already."""
         ...
 
 
@@ -98,9 +94,6 @@ class NamespaceRequests:
                 return None
             case "GET", "bundles", []:
                 return _BUNDLES
-            case "POST", "deduplication", []:
-                self._pulsar.set_deduplication(enabled=request.body is True)
-                return None
         found = serve_policy(namespaces.policies[name], request, policy)
         namespaces.policies_changed()
         return found

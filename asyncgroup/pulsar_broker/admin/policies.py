@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest, fields_of, number_of
 from asyncgroup.pulsar_broker.schemas.schema_registry import SchemaStrategy
-from asyncgroup.pulsar_broker.topics.policies import BacklogQuota, Policies
+from asyncgroup.pulsar_broker.topics.policies import BacklogQuota, Policies, RetentionPolicies
 
 __all__ = ["serve_policy"]
 
@@ -25,7 +25,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "permissions",  # no request is refused for lack of one
         "persistence",
         "replication",
-        "retention",  # everything is kept
     }
 )
 """Policies that are kept and shown: a broker in memory has nothing to do for them."""
@@ -46,6 +45,14 @@ def serve_policy(policies: Policies, request: HttpRequest, name: str) -> Any:
             if method == "GET":
                 return policies.message_ttl
             policies.message_ttl = int(number_of(request.query.get("messageTTL", body))) if sets else None
+        case "retention":
+            if method == "GET":
+                return _shown_retention(policies.retention)
+            policies.retention = _parse_retention(body) if sets else None
+        case "deduplication" | "deduplicationEnabled":
+            if method == "GET":
+                return policies.deduplication
+            policies.deduplication = _flag(body) if sets else None
         case "publishRate":
             if method == "GET":
                 return _rate(policies.publish_rate)
@@ -59,7 +66,9 @@ def serve_policy(policies: Policies, request: HttpRequest, name: str) -> Any:
                 return policies.requires_schemas
             policies.requires_schemas = sets and body is True
         case _:
-            raise HttpRefusal(HTTPStatus.PRECONDITION_FAILED, f"policy {name} is not served")
+            raise HttpRefusal(
+                HTTPStatus.PRECONDITION_FAILED, f"policy {name} is not served: the brokers do not act on it"
+            )
     return None
 
 
@@ -75,6 +84,34 @@ def _kept(others: dict[str, Any], method: str, name: str, body: Any) -> Any:
 
 def _publish_rate(body: Any) -> float:
     return float(number_of(fields_of(body).get("publishThrottlingRateInMsg", -1)))
+
+
+def _flag(body: Any) -> bool:
+    if not isinstance(body, bool):
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"{body!r} is neither true nor false")
+    return body
+
+
+def _shown_retention(retention: RetentionPolicies | None) -> dict[str, int] | None:
+    if retention is None:
+        return None
+    return {
+        "retentionTimeInMinutes": -1 if retention.time is None else int(retention.time // 60),
+        "retentionSizeInMB": -1 if retention.size is None else retention.size >> 20,
+    }
+
+
+def _parse_retention(body: Any) -> RetentionPolicies:
+    """Return the policy; -1 is no limit (`AdminResource.validateRetentionPolicies`)."""
+    minutes, size = (fields_of(body).get(key, 0) for key in ("retentionTimeInMinutes", "retentionSizeInMB"))
+    if not isinstance(minutes, int) or not isinstance(size, int):
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, "minutes and megabytes of a retention are whole numbers")
+    if min(minutes, size) < -1:
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, "Invalid retention policy: limits must be >= -1")
+    if (minutes == 0) != (size == 0):
+        text = "Invalid retention policy: use the value of -1 instead of 0 to ignore a specific limit"
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, text)
+    return RetentionPolicies(None if minutes < 0 else minutes * 60.0, None if size < 0 else size << 20)
 
 
 def _rate(rate: float | None) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from asyncgroup.pulsar_broker.admin.namespaces import NamespaceRequests
 from asyncgroup.pulsar_broker.admin.schemas import SchemaRequests
 from asyncgroup.pulsar_broker.admin.topics import AdministeredTopics, TopicRequests
 from asyncgroup.pulsar_broker.admin.transactions import TransactionStatistics
+from asyncgroup.pulsar_broker.credentials import AcceptedCredentials, CredentialRefused
 from asyncgroup.pulsar_broker.transactions.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["AdminServer", "Administered"]
@@ -46,6 +47,11 @@ class Administered(AdministeredTopics, Protocol):
     @property
     def coordinators(self) -> TransactionCoordinators:
         """The coordinators of transactions."""
+        ...
+
+    @property
+    def credentials(self) -> AcceptedCredentials:
+        """Those that requests need."""
         ...
 
     def owner_of(self, name: TopicName) -> TopicOwner:
@@ -80,7 +86,17 @@ class AdminServer:
         """Stop listening, and end the requests that are being served."""
         await self._http.stop()
 
+    def _check_credential(self, request: HttpRequest) -> None:
+        """Refuse a request without a credential that is accepted (`AuthenticationFilter`)."""
+        accepted = self._pulsar.credentials
+        if accepted.are_required:
+            try:
+                accepted.role_of_header(request.authorization)
+            except CredentialRefused:
+                raise HttpRefusal(HTTPStatus.UNAUTHORIZED, "Authentication required") from None
+
     def _handle(self, request: HttpRequest) -> Any:
+        self._check_credential(request)
         match request.parts:
             case ["admin", "v2", "brokers", "health"]:
                 return "ok"

@@ -91,10 +91,10 @@ class TopicRequests:
             case "GET", [what] if what in _READS:
                 return self._read(name, what)
             case _, [policy]:
-                policies = namespaces.topic(name, creates=False).policies.own
-                found = serve_policy(policies, request, policy)
+                parts = namespaces.parts_of(name)
+                found = [serve_policy(part.policies.own, request, policy) for part in parts]
                 namespaces.policies_changed()
-                return found
+                return found[0]
             case _:
                 raise HttpRefusal(
                     HTTPStatus.PRECONDITION_FAILED, f"{request.method} {'/'.join(rest)} is not served"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypedDict
 
 from asyncgroup.broker.arguments import SeedRecord, check_kind, check_names, key_and_value
 from asyncgroup.broker.traffic.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.credentials import CREDENTIAL_INTERVAL
 from asyncgroup.pulsar_broker.foreign_names import FOREIGN_OPTIONS
+from asyncgroup.pulsar_broker.topics.policies import RetentionPolicies
+from asyncgroup.secret import HIDDEN
 
 __all__ = ["PulsarKeywords", "PulsarOptions", "PulsarTopicSeed", "pulsar_options_of", "pulsar_topic_seeds"]
 
@@ -45,6 +48,11 @@ class PulsarKeywords(TypedDict, total=False):
     failover_delay: float
     max_message_size: int
     policy_interval: float
+    retention_time: float | None
+    retention_size: int | None
+    tokens: Mapping[str, str] | None
+    users: Mapping[str, str] | None
+    credential_interval: float
     transaction_coordinators: int
     history_limit: int
     history_bytes: int
@@ -69,13 +77,18 @@ class PulsarOptions:
     failover_delay: float = FAILOVER_DELAY
     max_message_size: int = MAX_MESSAGE_SIZE
     policy_interval: float = POLICY_INTERVAL
+    retention_time: float | None = None
+    retention_size: int | None = None
+    tokens: Mapping[str, str] | None = field(default=None, repr=False)
+    users: Mapping[str, str] | None = field(default=None, repr=False)
+    credential_interval: float = CREDENTIAL_INTERVAL
     transaction_coordinators: int = 1
     history_limit: int = DEFAULT_HISTORY_LIMIT
     history_bytes: int = DEFAULT_HISTORY_BYTES
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            check_kind(field.name, getattr(self, field.name), field.default)
+        for each in fields(self):
+            check_kind(each.name, getattr(self, each.name), each.default)
         if self.brokers < 1:
             raise ConfigError("brokers", self.brokers, "1 or more")
         if self.default_partitions < 0:
@@ -87,14 +100,25 @@ class PulsarOptions:
             raise ConfigError("failover_delay", self.failover_delay, "seconds, 0 or more")
         if self.max_message_size < 1:
             raise ConfigError("max_message_size", self.max_message_size, "1 byte or more")
-        if not 0 < self.policy_interval < math.inf:
-            raise ConfigError("policy_interval", self.policy_interval, "seconds, more than 0")
+        for key in ("policy_interval", "credential_interval"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise ConfigError(key, getattr(self, key), "seconds, more than 0")
+        self._check_retention()
+        _check_secrets("tokens", self.tokens, "roles by token, such as {'secret': 'ann'}")
+        _check_secrets("users", self.users, "passwords by user, such as {'ann': 'secret'}")
         self._check_addresses()
         if isinstance(self.namespaces, str) or not all(
             isinstance(name, str) and name.count("/") == 1 for name in self.namespaces
         ):
             raise ConfigError("namespaces", self.namespaces, 'a list of names, such as ["public/orders"]')
         pulsar_topic_seeds(self.topics)
+
+    def _check_retention(self) -> None:
+        for key, value in (("retention_time", self.retention_time), ("retention_size", self.retention_size)):
+            if value is not None:
+                check_kind(key, value, 0.0 if key == "retention_time" else 0)
+                if not 0 <= value < math.inf:
+                    raise ConfigError(key, value, "0 (nothing is kept) or more, or None (no limit)")
 
     def _check_addresses(self) -> None:
         hosts = self.hosts
@@ -111,6 +135,12 @@ class PulsarOptions:
             raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
 
     @property
+    def retention(self) -> RetentionPolicies | None:
+        """What topics keep after its acknowledgement; None is everything."""
+        limits = RetentionPolicies(self.retention_time, self.retention_size)
+        return None if limits == (None, None) else limits
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         """The host and port of each broker; brokers of one host have consecutive ports, from `port` on."""
         hosts = list(self.hosts) if self.hosts is not None else [self.host] * self.brokers
@@ -120,11 +150,18 @@ class PulsarOptions:
         ]
 
 
+def _check_secrets(name: str, given: object, allowed: str) -> None:
+    """Raise ConfigError for anything but text by text; the error does not show it."""
+    if given is not None and not (
+        isinstance(given, Mapping)
+        and all(isinstance(each, str) and each for pair in given.items() for each in pair)
+    ):
+        raise ConfigError(name, HIDDEN, allowed)
+
+
 def pulsar_options_of(brokers: int, options: Mapping[str, Any]) -> PulsarOptions:
     """Return the options for the arguments of `EmbeddedPulsar`. Raises ConfigError for unknown or wrong ones."""
-    check_names(
-        options, [field.name for field in fields(PulsarOptions)], "an EmbeddedPulsar", FOREIGN_OPTIONS
-    )
+    check_names(options, [each.name for each in fields(PulsarOptions)], "an EmbeddedPulsar", FOREIGN_OPTIONS)
     return PulsarOptions(brokers=brokers, **options)
 
 

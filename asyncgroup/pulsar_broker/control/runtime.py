@@ -17,6 +17,7 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.admin.server import AdminServer
 from asyncgroup.pulsar_broker.control.options import PulsarOptions, pulsar_topic_seeds
 from asyncgroup.pulsar_broker.control.seeding import MessageSeeder
+from asyncgroup.pulsar_broker.credentials import AcceptedCredentials
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.server_connection import Traffic
 from asyncgroup.pulsar_broker.node import PulsarNode
@@ -47,6 +48,8 @@ class PulsarRuntime:
             default_partitions=options.default_partitions,
         )
         """Which topics there are."""
+        self.namespaces.broker_policies.deduplication = options.deduplication
+        self.namespaces.broker_policies.retention = options.retention
         for name in options.namespaces:
             self.namespaces.add_namespace(name)
         self.namespaces.on_policies.append(self._policies_changed)
@@ -71,13 +74,16 @@ class PulsarRuntime:
             for number, (host, port) in enumerate(options.addresses, 1)
         }
         """The brokers, by number."""
+        self.credentials = AcceptedCredentials(options.tokens, options.users)
+        """Those that clients need."""
         for node in self.nodes.values():
             node.max_message_size = options.max_message_size
+            node.credentials = self.credentials
+            node.credential_interval = options.credential_interval
         self.seeder = MessageSeeder(self._now)
         self.admin: AdminServer | None = None
         if options.admin:
             self.admin = AdminServer(self, options.host, options.admin_port)
-        self.set_deduplication(enabled=options.deduplication)
         self._owners: dict[TopicName, int] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._checks_policies = False
@@ -98,6 +104,7 @@ class PulsarRuntime:
         self.timing.now = clock_of_loop()
         try:
             self._seed()
+            self._policies_changed()
             for node in self.nodes.values():
                 await node.start()
             if self.admin is not None:
@@ -160,11 +167,6 @@ class PulsarRuntime:
         for node in self.nodes.values():
             node.close_consumers(subscription)
 
-    def set_deduplication(self, *, enabled: bool) -> None:
-        """Whether topics drop messages whose sequence ids of their producer are stored (`brokerDeduplicationEnabled`)."""
-        for node in self.nodes.values():
-            node.deduplicates = enabled
-
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, with its partitions, its producers and its consumers."""
         for found in self.namespaces.delete(TopicName.parse(topic)):
@@ -212,7 +214,8 @@ class PulsarRuntime:
     def _needs_checks(self) -> bool:
         topics = self.namespaces.topics.values()
         own = [each.policies.own for each in topics]
-        return any(map(need_checks, [*self.namespaces.policies.values(), *own]))
+        shared = [self.namespaces.broker_policies, *self.namespaces.policies.values()]
+        return any(map(need_checks, [*shared, *own]))
 
     def _check_policies(self) -> None:
         """Apply the policies of all topics, and do so again later."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import Final
+from itertools import count, pairwise
+from typing import Final, NamedTuple
 
 from asyncgroup.pulsar.wire.keys import decode_key
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 
-__all__ = ["CompactedEntries", "Position", "StoredEntry", "TopicLog", "TransactionId"]
+__all__ = ["CompactedEntries", "LedgerInfo", "Position", "StoredEntry", "TopicLog", "TransactionId"]
 
 Position = tuple[int, int]
 """Ledger and entry id."""
@@ -75,6 +75,16 @@ class CompactedEntries:
         return self.entries[at] if at < len(self.entries) else None
 
 
+class LedgerInfo(NamedTuple):
+    """A ledger: its entries are those from `start` to before `end`, and have `size` bytes together."""
+
+    start: int
+    end: int
+    size: int
+    began_at: int
+    """When it was begun, in ms since 1970."""
+
+
 class TopicLog:
     """The entries of one topic. `ledger_ids` gives the number of each new ledger."""
 
@@ -83,6 +93,7 @@ class TopicLog:
         self._entries: list[StoredEntry] = []
         self._ledgers: list[int] = []
         self._starts: list[int] = []  # index of the first entry of each ledger
+        self._times: list[int] = []  # when each was begun, 0 for unknown
         self.first = 0
         """Index of the first entry that is kept."""
         self.compacted: CompactedEntries | None = None
@@ -118,13 +129,29 @@ class TopicLog:
         """Index of the first entry that may not be read (the one after `maxReadPosition`)."""
         return self.first + len(self._entries) if self.first_open is None else self.first_open
 
-    def roll(self) -> None:
-        """Begin a ledger."""
+    def roll(self, now: int = 0) -> None:
+        """Begin a ledger, at a time in ms."""
         if self._starts and self._starts[-1] == self.end:  # an empty one is replaced
             self._ledgers.pop()
             self._starts.pop()
+            self._times.pop()
         self._ledgers.append(next(self._ledger_ids))
         self._starts.append(self.end)
+        self._times.append(now)
+
+    def ledgers(self) -> list[LedgerInfo]:
+        """Return the ledgers with entries that are kept, and the last one, which is written to."""
+        found = []
+        for (start, end), time in zip(pairwise([*self._starts, self.end]), self._times, strict=True):
+            if end > self.first or start == self._starts[-1]:
+                entries = self._entries[max(start - self.first, 0) : end - self.first]
+                size = sum(len(entry.payload) for entry in entries)
+                found.append(LedgerInfo(start, end, size, time))
+        return found
+
+    def date_ledger(self, now: int) -> None:
+        """Let the last ledger begin now if it has no time: its topic was created before it was loaded."""
+        self._times[-1] = self._times[-1] or now
 
     def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
         """Store an entry."""

@@ -15,7 +15,14 @@ from asyncgroup.pulsar.service_url import HINTS
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import LookupType
 from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame, encode_message
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.credentials import (
+    REFRESH,
+    AcceptedCredentials,
+    ClientCredential,
+    CredentialRefused,
+)
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.transaction_answers import TRANSACTION_ANSWERS, transaction_answer
 from asyncgroup.pulsar_broker.traffic import PulsarExchange, PulsarRecorder, PulsarRequest
@@ -44,6 +51,7 @@ class ServingNode(Protocol):
     max_message_size: int
     server_version: str
     traffic: Traffic
+    credentials: AcceptedCredentials
 
     def handle(
         self, connection: PulsarServerConnection, command: c.Command, frame: bytes | bytearray, at: int
@@ -93,6 +101,8 @@ class PulsarServerConnection:
         self.consumers: dict[int, Any] = {}
         """The same of its consumers."""
         self._is_connected = False
+        self._protocol_version = 0
+        self._credential: ClientCredential | None = None
         self._awaits_pong = False
         self._call: _Call | None = None  # that is being served
         self._disturbed: asyncio.Task[None] | None = None  # one that a fault holds
@@ -304,7 +314,7 @@ class PulsarServerConnection:
             answer = c.CommandTcClientConnectResponse(request_id=command.request_id, error=code, message=text)
         elif type(command) in TRANSACTION_ANSWERS:
             answer = transaction_answer(command, error=code, message=text)
-        elif request_id is not None or isinstance(command, c.CommandConnect):
+        elif request_id is not None or isinstance(command, c.CommandConnect | c.CommandAuthResponse):
             answer = c.CommandError(
                 request_id=NO_REQUEST if request_id is None else request_id, error=code, message=text
             )
@@ -317,17 +327,60 @@ class PulsarServerConnection:
         if not isinstance(command, c.CommandConnect):
             self.cut()
             return
+        self._protocol_version = min(command.protocol_version, c.PROTOCOL_VERSION)
+        accepted = self._node.credentials
+        if accepted.are_required:
+            features, method = command.feature_flags, command.auth_method_name or "none"
+            can_refresh = features is not None and features.supports_auth_refresh
+            try:
+                self._credential = ClientCredential(
+                    accepted, method, command.auth_data or b"", can_refresh=can_refresh
+                )
+            except CredentialRefused:
+                self._refuse(command)
+                return
         self._is_connected = True
         self.client_version = command.client_version
         self.reply(
             command,
             c.CommandConnected(
                 server_version=self._node.server_version,
-                protocol_version=min(command.protocol_version, c.PROTOCOL_VERSION),
+                protocol_version=self._protocol_version,
                 max_message_size=self._node.max_message_size,
                 feature_flags=FEATURES,
             ),
         )
+
+    def _refuse(self, command: c.Command) -> None:
+        """Answer that a credential is not accepted, and close the connection (`ServerCnx.authenticationFailed`)."""
+        self._fail(command, ServerFailure(ServerError.AUTHENTICATION_ERROR, "Failed to authenticate"))
+        self.close()
+
+    def check_credential(self) -> None:
+        """Ask for another credential if that of the client has expired; close the connection of one that has not answered, or cannot.
+
+        (`ServerCnx.refreshAuthenticationCredentials`.)
+        """
+        credential = self._credential
+        if credential is None or not credential.is_expired:
+            return
+        if credential.is_asked or not credential.can_refresh:
+            self.close()
+            return
+        credential.is_asked = True
+        self.send(c.CommandAuthChallenge(challenge=REFRESH, protocol_version=self._protocol_version))
+
+    def renew_credential(self, command: c.CommandAuthResponse) -> None:
+        """Take another credential in place of the one that has expired; the role must be the same."""
+        credential, response = self._credential, command.response
+        if credential is None or response is None or response.auth_data is None:
+            self.cut()
+            return
+        try:
+            if not credential.renew(response.auth_data):
+                self.close()
+        except CredentialRefused:
+            self._refuse(command)
 
     def _on_lost(self, _: Exception | None) -> None:
         if not self.is_closed:

@@ -42,6 +42,7 @@ class BrokerRequests:
         self._table: Final[dict[type[c.Command], Callable[..., None]]] = {
             c.CommandPing: self._ping,
             c.CommandPong: self._pong,
+            c.CommandAuthResponse: self._auth_response,
             c.CommandLookupTopic: self._lookup,
             c.CommandPartitionedTopicMetadata: self._partitions,
             **schemas.table,
@@ -72,6 +73,9 @@ class BrokerRequests:
 
     def _pong(self, connection: ConnectedClient, _: c.CommandPong) -> None:
         pass
+
+    def _auth_response(self, connection: ConnectedClient, command: c.CommandAuthResponse) -> None:
+        connection.renew_credential(command)
 
     # --- topics -----------------------------------------------------------------------------------------------------------
 

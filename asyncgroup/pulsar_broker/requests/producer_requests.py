@@ -150,15 +150,15 @@ class ProducerRequests:
         if not place.producer.is_ready:
             raise ServerFailure(ServerError.PRODUCER_FENCED, "the producer waits for its turn")
         highest = command.highest_sequence_id or command.sequence_id
+        topic = place.topic
         if (
-            self._node.deduplicates
+            topic.deduplicates
             and _is_last_chunk(metadata)
-            and place.topic.producers.is_duplicate(place.producer.name, command.sequence_id, highest)
+            and topic.producers.is_duplicate(place.producer.name, command.sequence_id, highest)
         ):
             self._receipt(connection, command, c.MessageIdData(ledger_id=-1, entry_id=-1))
             return
         transaction = None if command.txnid_most_bits is None else self._node.coordinators.id_of(command)
-        topic = place.topic
         entry = topic.store(metadata, bytes(frame[at:]), transaction)
         throttle = topic.throttle
         if throttle is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self
 
-from asyncgroup.pulsar.wire.commands import Command
+from asyncgroup.pulsar.wire.commands import Command, CommandAuthResponse
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
@@ -30,6 +30,10 @@ class ConnectedClient(Protocol):
         """Write the answer to a request."""
         ...
 
+    def renew_credential(self, command: CommandAuthResponse) -> None:
+        """Take another credential in place of the one that has expired."""
+        ...
+
     def hold(self, seconds: float) -> None:
         """Serve no further request for a time."""
         ...
@@ -41,7 +45,6 @@ class NodeServices(Protocol):
     namespaces: Namespaces
     coordinators: TransactionCoordinators
     max_unacked: int
-    deduplicates: bool
     service_url_tls: str | None
 
     @property

@@ -119,7 +119,9 @@ class SharedDispatcher:
     def _next_for_chunk(self, entry: StoredEntry) -> SubscribedConsumer | None:
         """Return the consumer that has the earlier chunks of a value, also without permits (`SharedConsumerAssignor`).
 
-        A chunk whose first one is with no consumer goes to the next one, which asks for it again; Pulsar acknowledges it.
+        A chunk whose first one is with no consumer goes to the next consumer: its client drops a value that cannot be complete.
+        Pulsar up to 4.2 keeps such a chunk, and with it all entries after it, until the topic is unloaded or the chunk is skipped
+        (apache/pulsar#26395); this is what #26396 does instead.
         """
         metadata = entry.metadata
         if metadata.uuid is None or metadata.chunk_id is None or metadata.num_chunks_from_msg is None:

@@ -236,6 +236,13 @@ class TopicSubscription:
                 break
             self._ack(entry.position, 0)
 
+    def skip_before(self, index: int) -> None:
+        """Acknowledge all entries before an index: they are kept no longer."""
+        for entry in takewhile(lambda each: each.index < index, self._log):
+            if not self.cursor.is_acked(entry.index):
+                self._ack_entry(entry, 0)
+        self.dispatch()
+
     def drop(self, entry: StoredEntry) -> None:
         """Forget an entry of a topic that is not persistent, after it was pushed to those that could have it."""
         self.cursor.ack(entry)

@@ -32,6 +32,8 @@ class Namespaces:
             name: Policies() for name in ("public/default", "pulsar/system")
         }
         """The policies of each namespace."""
+        self.broker_policies = Policies()
+        """Those of topics whose namespace has none."""
         self.schemas = SchemaRegistry(lambda: timing.now())  # noqa: PLW0108  the clock is set at the start
         self.creates_topics = creates_topics
         self.default_partitions = default_partitions
@@ -86,7 +88,7 @@ class Namespaces:
     def policies_changed(self) -> None:
         """Policies of a namespace or topic were changed."""
         for topic in self.topics.values():
-            topic.apply_publish_rate()
+            topic.policies_changed()
         for call in self.on_policies:
             call()
 
@@ -203,9 +205,9 @@ class Namespaces:
     def _add(self, name: TopicName) -> BrokerTopic:
         self._known.add(name)
         kind = BrokerTopic if name.is_persistent else NonPersistentTopic
-        policies = TopicPolicies(self.policies[name.namespace_name])
+        policies = TopicPolicies(self.policies[name.namespace_name], self.broker_policies)
         found = self.topics[name] = kind(name, self._ledger_ids, self._timing, policies)
-        found.apply_publish_rate()
+        found.policies_changed()
         self._changed(name, exists=True)
         return found
 

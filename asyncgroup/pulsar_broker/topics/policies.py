@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from asyncgroup.pulsar_broker.schemas.schema_registry import SchemaStrategy
 
-__all__ = ["BacklogQuota", "Policies", "TopicPolicies"]
+__all__ = ["BacklogQuota", "Policies", "RetentionPolicies", "TopicPolicies"]
 
 
 class BacklogQuota(NamedTuple):
@@ -21,9 +21,18 @@ class BacklogQuota(NamedTuple):
     """`producer_request_hold`, `producer_exception` or `consumer_backlog_eviction`."""
 
 
+class RetentionPolicies(NamedTuple):
+    """What a topic keeps of that which all subscriptions have acknowledged; None is no limit."""
+
+    time: float | None
+    """Seconds."""
+    size: int | None
+    """Bytes of the topic."""
+
+
 @dataclass(slots=True)
 class Policies:
-    """Those of a namespace, or of one topic; None is no policy."""
+    """Those of all brokers, of a namespace, or of one topic; None is no policy."""
 
     message_ttl: int | None = None
     """Seconds until messages count as acknowledged; 0: never."""
@@ -31,6 +40,10 @@ class Policies:
     """By type: `destination_storage` and `message_age`."""
     publish_rate: float | None = None
     """Messages per second that a topic takes; 0 or less: any number."""
+    deduplication: bool | None = None
+    """Whether messages whose sequence ids of their producer are stored are dropped."""
+    retention: RetentionPolicies | None = None
+    """What is kept after its acknowledgement; without a policy that is everything."""
     schema_strategy: SchemaStrategy | None = None
     """Which schemas may follow one another."""
     requires_schemas: bool = False
@@ -40,13 +53,14 @@ class Policies:
 
 
 class TopicPolicies:
-    """The policies of a topic: its own, else those of its namespace."""
+    """The policies of a topic: its own, else those of its namespace, else those of the brokers."""
 
-    __slots__ = ("namespace", "own")
+    __slots__ = ("broker", "namespace", "own")
 
-    def __init__(self, namespace: Policies) -> None:
+    def __init__(self, namespace: Policies, broker: Policies | None = None) -> None:
         self.own = Policies()
         self.namespace = namespace
+        self.broker = broker if broker is not None else Policies()
 
     def __repr__(self) -> str:
         return f"<TopicPolicies {self.own}, {self.namespace}>"
@@ -62,6 +76,17 @@ class TopicPolicies:
         """Messages per second; 0: any number."""
         own = self.own.publish_rate
         return max((self.namespace.publish_rate or 0.0) if own is None else own, 0.0)
+
+    @property
+    def deduplication(self) -> bool:
+        """Whether messages that are stored already are dropped."""
+        found = (each.deduplication for each in (self.own, self.namespace, self.broker))
+        return next((each for each in found if each is not None), False)
+
+    @property
+    def retention(self) -> RetentionPolicies | None:
+        """What is kept after its acknowledgement; None is everything."""
+        return self.own.retention or self.namespace.retention or self.broker.retention
 
     @property
     def schema_strategy(self) -> SchemaStrategy:

@@ -1,4 +1,4 @@
-"""What brokers do from time to time because of policies: messages expire, and a backlog that is too large has consequences.
+"""What brokers do from time to time because of policies: messages expire, a backlog that is too large has consequences, ledgers are trimmed.
 
 (Pulsar's `PersistentMessageExpiryMonitor`, `BacklogQuotaManager`.)
 """
@@ -10,6 +10,7 @@ from typing import Final
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.topics.policies import BacklogQuota, Policies
+from asyncgroup.pulsar_broker.topics.retention import trim_ledgers
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
 __all__ = ["apply_policies", "check_quota", "need_checks"]
@@ -28,7 +29,7 @@ _CODES: Final = {
 
 def need_checks(policies: Policies) -> bool:
     """Whether there is anything to do for these policies."""
-    return bool(policies.message_ttl or policies.backlog_quotas)
+    return bool(policies.message_ttl or policies.backlog_quotas or policies.retention)
 
 
 def check_quota(topic: BrokerTopic) -> None:
@@ -42,7 +43,7 @@ def check_quota(topic: BrokerTopic) -> None:
 
 
 def apply_policies(topic: BrokerTopic) -> bool:
-    """Let messages expire, and evict those beyond a quota. Return whether the producers of the topic are to be closed."""
+    """Let messages expire, evict those beyond a quota, and trim ledgers. Return whether the producers of the topic are to be closed."""
     ttl = topic.policies.message_ttl
     if ttl:
         _expire(topic, topic.now() - ttl * 1000)
@@ -54,6 +55,7 @@ def apply_policies(topic: BrokerTopic) -> bool:
             _expire(topic, topic.now() - round(quota.limit_time * _LEFT * 1000))
         else:
             _evict(topic, quota.limit_size * _LEFT)
+    trim_ledgers(topic)
     return closes
 
 

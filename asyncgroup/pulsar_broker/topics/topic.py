@@ -47,6 +47,8 @@ class BrokerTopic:
         """Messages that were stored."""
         self.throttle: PublishThrottle | None = None
         """Limits the messages per second; None: any number."""
+        self.deduplicates = False
+        """Whether it drops messages whose sequence ids of their producer are stored."""
         self._timing = timing
 
     def __repr__(self) -> str:
@@ -82,8 +84,14 @@ class BrokerTopic:
         """Return the time of day in ms."""
         return self._timing.now()
 
-    def apply_publish_rate(self) -> None:
-        """Take as many messages per second as its policies say."""
+    def policies_changed(self) -> None:
+        """Follow its policies from now on."""
+        self.deduplicates = self.policies.deduplication
+        if not self.deduplicates:
+            self.producers.forget_sequence_ids()
+        self._apply_publish_rate()
+
+    def _apply_publish_rate(self) -> None:
         rate = self.policies.publish_rate
         if rate <= 0:
             self.throttle = None

@@ -142,6 +142,10 @@ class TopicProducers:
         """Return the highest sequence id that is stored of a producer; -1 for none."""
         return self._highest.get(name, -1)
 
+    def forget_sequence_ids(self) -> None:
+        """Know nothing of what is stored: the topic does not deduplicate."""
+        self._highest.clear()
+
     def is_duplicate(self, name: str, sequence_id: int, highest: int) -> bool:
         """Whether messages were stored before; otherwise they count as stored from now on."""
         last = max(sequence_id, highest)

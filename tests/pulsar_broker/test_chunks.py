@@ -1,0 +1,27 @@
+"""Chunks whose first one is with no consumer of a Shared subscription."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.pulsar_broker import EmbeddedPulsar
+from tests.pulsar_broker.chunk_stories import first_chunks_are_acknowledged, owner_has_left
+from tests.pulsar_broker.wire_client import WireClient
+
+pytestmark = pytest.mark.virtual
+
+
+async def test_what_is_left_of_a_value_goes_to_the_next_consumer_and_does_not_hold_other_messages() -> None:
+    async with (
+        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar,
+        WireClient.of(pulsar.service_url) as client,
+    ):
+        assert await first_chunks_are_acknowledged(client, "t") == ["2:c2", "3:x", "4:y"]
+
+
+async def test_all_chunks_of_a_value_go_to_the_next_consumer() -> None:
+    async with (
+        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar,
+        WireClient.of(pulsar.service_url) as client,
+    ):
+        assert await owner_has_left(client, "t") == ["0:c0", "1:c1", "2:c2", "3:x", "4:y"]
