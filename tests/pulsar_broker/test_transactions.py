@@ -12,6 +12,7 @@ import pytest
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from tests.pulsar.transactions.test_apache_pulsar import share_an_entry
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.transaction_stories import STORIES
 from tests.pulsar_broker.wire_client import COORDINATORS, WireClient, outcome
@@ -34,6 +35,13 @@ async def test_story(name: str) -> None:
     async with embedded() as (_, client):
         await client.connect_coordinator()
         assert await STORIES[name].run(client, "t") == STORIES[name].expected
+
+
+@pytest.mark.parametrize("index_acks", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_entry_that_two_consumers_share(*, commits: bool, index_acks: bool) -> None:
+    async with EmbeddedPulsar(hosts=HOSTS[:1], port=6650) as pulsar:
+        await share_an_entry(pulsar.service_url, commits=commits, index_acks=index_acks)
 
 
 # --- coordinators -----------------------------------------------------------------------------------------------------

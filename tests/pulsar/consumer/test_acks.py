@@ -48,8 +48,38 @@ def test_the_ack_set_of_the_broker_is_where_a_batch_begins() -> None:
     entries = UnackedEntries(index_acks=True)
     assert entries.arrive(batch(4, 3, unacked=0b110)) == 0b110
     assert entries.ack(id_of(4, 0)) is None
-    assert entries.ack(id_of(4, 1)) == AckedEntry(((1, 4),), 0b100)
+    assert entries.ack(id_of(4, 1)) == AckedEntry(((1, 4),), 0b101), "the others may be in a transaction"
+    assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0b001, is_last=True)
+    assert entries.ack(id_of(4, 2)) is None
+
+
+def test_messages_that_come_back_to_an_entry_are_acknowledged_with_it() -> None:
+    entries = UnackedEntries(index_acks=True)
+    entries.arrive(batch(4, 3, unacked=0b110))
+    entries.ack(id_of(4, 1))
+    assert entries.arrive(batch(4, 3, unacked=0b101)) == 0b001, "2 is with a receiver"
+    assert entries.ack(id_of(4, 0)) == AckedEntry(((1, 4),), 0b100)
     assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0)
+
+
+def test_an_entry_of_which_nothing_is_left_here_keeps_what_others_have_acknowledged() -> None:
+    entries = UnackedEntries(index_acks=False)
+    entries.arrive(batch(4, 3))
+    entries.ack(id_of(4, 0))
+    for index in (1, 2):
+        entries.release(id_of(4, index))
+    assert entries.end_if_done((1, 4)) is None
+    assert entries.arrive(batch(4, 3, unacked=0b001)) == 0
+    assert entries.end_if_done((1, 4)) == AckedEntry(((1, 4),), 0b110, is_last=True)
+    assert entries.end_if_done((1, 4)) == AckedEntry(((1, 4),), 0), "as an entry that is not known"
+
+
+def test_messages_that_others_have_acknowledged_end_with_a_cumulative_acknowledgement() -> None:
+    entries = UnackedEntries(index_acks=True)
+    entries.arrive(batch(4, 4, unacked=0b1110))
+    assert entries.ack_cumulative(id_of(4, 1)) == AckedEntry(((1, 4),), 0b1100)
+    assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0b1000)
+    assert entries.ack(id_of(4, 3)) == AckedEntry(((1, 4),), 0)
 
 
 def test_a_batch_that_comes_again_has_only_what_was_released() -> None:
@@ -184,12 +214,18 @@ def test_without_index_acks_only_whole_entries_are_sent() -> None:
     assert CommandAck.decode(command.encode()).message_id[0].entry_id == 2**64 - 1
 
 
+def test_without_index_acks_the_last_message_names_what_was_acknowledged_here() -> None:
+    acks = pending(index_acks=False)
+    acks.add(AckedEntry([(1, 2)], 0b001, is_last=True), 0)
+    assert ids(take(acks).command(7, None)) == [(1, 2, 0b001)]
+
+
 def test_what_fails_or_loses_its_connection_is_pending_again() -> None:
     acks = pending()
     acks.add(AckedEntry([(1, 2)], 0b11), 0)
     failed = take(acks)
     acks.add(AckedEntry([(1, 2)], 0b01), 0)
-    assert not acks.holds((1, 2))
+    assert acks.unacked_of((1, 2)) == 0b01
     acks.fail(failed.number, retry_at=3.0)
     acks.fail(failed.number, retry_at=1.0)
     assert acks.due_at == 0.1
@@ -210,19 +246,19 @@ def test_what_fails_or_loses_its_connection_is_pending_again() -> None:
 def test_entries_that_are_acknowledged_here_are_recognized_until_the_broker_has_answered() -> None:
     acks = pending()
     acks.add(AckedEntry([(1, 2)], 0), 0)
-    assert acks.holds((1, 2))
-    assert not acks.holds((1, 1))
+    assert acks.unacked_of((1, 2)) == 0
+    assert acks.unacked_of((1, 1)) == -1
     individual = take(acks)
     acks.add_cumulative(AckedEntry([(1, 9)], 0b1), 0)
     cumulative = take(acks)
-    assert acks.holds((1, 2))
-    assert acks.holds((1, 8))
-    assert not acks.holds((1, 9))
+    assert acks.unacked_of((1, 2)) == 0
+    assert acks.unacked_of((1, 8)) == 0
+    assert acks.unacked_of((1, 9)) == -1, "in part, and all messages come in order"
     acks.confirm(cumulative.number)
-    assert not acks.holds((1, 8))
-    assert acks.holds((1, 2))
+    assert acks.unacked_of((1, 8)) == -1
+    assert acks.unacked_of((1, 2)) == 0
     acks.confirm(individual.number)
-    assert not acks.holds((1, 2))
+    assert acks.unacked_of((1, 2)) == -1
 
 
 def test_a_command_has_a_limit() -> None:
@@ -247,19 +283,28 @@ class BrokerAndAcks(RuleBasedStateMachine):
         super().__init__()
         self.sizes: list[int] = []
         self.unacked: dict[EntryKey, int] = {}  # at the broker
+        self.reserved: dict[EntryKey, int] = {}  # there, by the open transaction of another consumer
+        self.committed: set[MessageId] = set()  # of such transactions
         self.out: set[MessageId] = set()  # with receivers
         self.acked: set[MessageId] = set()  # here
         self.sent: list[tuple[int, CommandAck]] = []
         self.unanswered: list[int] = []
         self.now = 0.0
 
-    @initialize(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8), index_acks=st.booleans())
-    def begin(self, sizes: list[int], index_acks: bool) -> None:
+    @initialize(
+        sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+        index_acks=st.booleans(),
+        reserved=st.lists(st.integers(0, 15), min_size=8, max_size=8) | st.none(),
+    )
+    def begin(self, sizes: list[int], index_acks: bool, reserved: list[int] | None) -> None:
         self.index_acks = index_acks
         self.entries = UnackedEntries(index_acks=index_acks)
         self.acks = pending(index_acks=index_acks)
         self.sizes = sizes
         self.unacked = {(1, number): full_set(size) for number, size in enumerate(sizes)}
+        self.is_shared = index_acks and reserved is not None
+        if self.is_shared and reserved is not None:
+            self.reserved = {key: bits & reserved[key[1]] for key, bits in self.unacked.items()}
         for number in range(len(sizes)):
             self.push(number)
 
@@ -267,14 +312,17 @@ class BrokerAndAcks(RuleBasedStateMachine):
     def push(self, number: int) -> None:
         """Any entry that is not acknowledged at the broker may be pushed again."""
         key = (1, number)
-        unacked = self.unacked.get(key, 0)
+        unacked = self.unacked.get(key, 0) & ~self.reserved.get(key, 0)
         if not unacked:
             return
         size = self.sizes[number]
         entry = batch(number, size, unacked=unacked) if self.index_acks else batch(number, size)
-        if self.acks.holds(key):
+        missing = self.acks.unacked_of(key)
+        if not missing:
             return
-        found = self.entries.arrive(entry)
+        found = self.entries.arrive(entry, unwanted=full_set(size) & ~missing)
+        if not found and (acked := self.entries.end_if_done(key)) is not None:
+            self.acks.add(acked, self.now)
         for index in range(size):
             message = id_of(number, index)
             if found >> index & 1:
@@ -287,7 +335,7 @@ class BrokerAndAcks(RuleBasedStateMachine):
     @rule(data=st.data(), cumulative=st.booleans())
     def ack(self, data: st.DataObject, cumulative: bool) -> None:
         message = data.draw(st.sampled_from(sorted(self.out)))
-        if cumulative:
+        if cumulative and not self.is_shared:
             self.acks.add_cumulative(self.entries.ack_cumulative(message), self.now)
             self.acked |= {each for each in self.messages() if each <= message}
         else:
@@ -296,6 +344,17 @@ class BrokerAndAcks(RuleBasedStateMachine):
             self.acks.add(acked, self.now)
             self.acked.add(message)
         self.out -= self.acked
+
+    @precondition(lambda self: any(self.reserved.values()))
+    @rule(number=st.integers(0, 7), commits=st.booleans())
+    def end_another_transaction(self, number: int, commits: bool) -> None:
+        """What another consumer has acknowledged is so now, or comes here."""
+        key = (1, number)
+        reserved = self.reserved.pop(key, 0)
+        if commits and reserved:
+            self.unacked[key] &= ~reserved
+            self.committed |= {each for each in self.messages() if each[:2] == key and reserved >> each.batch_index & 1}
+        self.push(number)
 
     @rule()
     def send(self) -> None:
@@ -351,7 +410,7 @@ class BrokerAndAcks(RuleBasedStateMachine):
     def nothing_is_acknowledged_that_was_not(self) -> None:
         for message in self.messages():
             if not self.unacked[message[:2]] >> message.batch_index & 1:
-                assert message in self.acked
+                assert message in self.acked or message in self.committed
 
     def teardown(self) -> None:
         self.send()

@@ -125,6 +125,49 @@ async def test_batches(apache_pulsar: RunningPulsar, kind: str) -> None:
         await assert_quiet(consumer)
 
 
+async def share_an_entry(service_url: str, *, commits: bool, index_acks: bool = True) -> None:
+    """Acknowledge one message of a batch in a transaction, and the others by another consumer before the transaction ends."""
+    topic = new_topic()
+    config = PulsarConfig(operation_timeout=LIMIT)
+    async with PulsarClient(service_url, config) as client, PulsarClient(service_url, config) as other:
+        async with client.transaction() as txn:
+            async with subscribed(client, topic) as consumer:
+                async with client.producer(topic, PulsarProducerConfig(batching_max_delay=1.0)) as producer:
+                    for number in range(4):
+                        await producer.enqueue(b"%d" % number)
+                    await producer.flush()
+                async with asyncio.timeout(LIMIT):
+                    messages = [await consumer.receive() for _ in range(4)]
+                consumer.ack(messages[0], transaction=txn)
+            async with subscribed(other, topic, index_acks=index_acks) as consumer:
+                async with asyncio.timeout(LIMIT):
+                    messages = [await consumer.receive() for _ in range(3)]
+                assert [message.value for message in messages] == [b"1", b"2", b"3"]
+                for message in messages:
+                    consumer.ack(message)
+                await consumer.flush()
+                await assert_quiet(consumer)
+                await (txn.commit() if commits else txn.abort())
+                if not commits:
+                    async with asyncio.timeout(LIMIT):
+                        message = await consumer.receive()
+                    assert message.value == b"0"
+                    consumer.ack(message)
+                    await consumer.flush()
+        # the entry has ended
+        async with subscribed(other, topic) as consumer:
+            await assert_quiet(consumer)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("index_acks", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_entry_that_two_consumers_share(
+    apache_pulsar: RunningPulsar, *, commits: bool, index_acks: bool
+) -> None:
+    await share_an_entry(apache_pulsar.service_url, commits=commits, index_acks=index_acks)
+
+
 @pytest.mark.full
 async def test_a_message_in_two_transactions(apache_pulsar: RunningPulsar) -> None:
     topic = new_topic()

@@ -86,7 +86,7 @@ class PendingAcks:
 
     def add(self, acked: AckedEntry, now: float) -> None:
         """Add what `UnackedEntries.ack` has returned."""
-        if acked.unacked and not self._index_acks:
+        if acked.unacked and not self._index_acks and not acked.is_last:
             return  # nothing to send before the last message
         entries = self._entries
         for key in acked.keys:
@@ -113,15 +113,21 @@ class PendingAcks:
         elif self.due_at == inf and len(self):
             self.due_at = now + self._group_time
 
-    def holds(self, key: EntryKey) -> bool:
-        """Whether an entry is acknowledged as a whole, and the broker may not know it yet."""
+    def unacked_of(self, key: EntryKey) -> int:
+        """Return the messages of an entry that no acknowledgement names of which the broker may not know yet.
+
+        They are bits: -1 for all, 0 for none if the entry is acknowledged as a whole.
+        """
         if not self._sent and not self._entries and self._cumulative is None:
-            return False
-        if self._entries.get(key, 1) == 0 or _covers(self._cumulative, key):
-            return True
-        return any(
-            batch.entries.get(key, 1) == 0 or _covers(batch.cumulative, key) for batch in self._sent.values()
-        )
+            return -1
+        if _covers(self._cumulative, key):
+            return 0
+        unacked = self._entries.get(key, -1)
+        for batch in self._sent.values():
+            if _covers(batch.cumulative, key):
+                return 0
+            unacked &= batch.entries.get(key, -1)
+        return unacked
 
     # --- groups -----------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,10 @@ entries are acknowledged together. An entry with one message needs no state: its
 
 A broker pushes entries, not messages. When it pushes a batch again, because one message of it was negatively acknowledged,
 the messages that were acknowledged here and those that are still with a receiver are left out.
+
+The ack set of a pushed batch leaves out what others have acknowledged, also in transactions that are open
+(`AbstractBaseDispatcher.filterEntriesForConsumer` of Pulsar). So an acknowledgement names only what was acknowledged here, as that of Java's
+client does. One of the whole entry would end the others' messages, which an aborted transaction has to bring back.
 """
 
 from __future__ import annotations
@@ -28,14 +32,19 @@ class AckedEntry(NamedTuple):
     keys: Sequence[EntryKey]
     """The entry; of a value in chunks all of its entries."""
     unacked: int
-    """The messages of a batch that are not acknowledged yet, as bits; 0: all are."""
+    """The messages of a batch that were not acknowledged here, as bits; 0: the whole entry is acknowledged."""
+    is_last: bool = False
+    """Whether no message is left here although `unacked` names some: others have acknowledged those."""
 
 
 class _Batch:
-    __slots__ = ("acked", "held", "in_transactions", "is_taken", "unacked")
+    __slots__ = ("acked", "held", "in_transactions", "is_taken", "unacked", "wanted")
 
-    def __init__(self, unacked: int) -> None:
+    def __init__(self, wanted: int, unacked: int) -> None:
+        self.wanted = wanted
+        """Those that somebody has to acknowledge."""
         self.unacked = unacked
+        """Those of them that this consumer has to."""
         self.held = unacked
         """Those of them that are in the queue, or with a receiver."""
         self.in_transactions = 0
@@ -73,22 +82,29 @@ class UnackedEntries:
         if known is None:
             is_first = may_be_sought and not entry.redelivery_count
             unacked = (entry.present if is_first else entry.unacked) & ~unwanted
-            if unacked:
-                self._batches[key] = _Batch(unacked)
+            if wanted := entry.present & ~unwanted:
+                self._batches[key] = _Batch(wanted, unacked)
             return unacked
-        wanted = known.unacked
+        missing = known.unacked
         if not may_be_sought:
             # more than at its last arrival if the transaction of another consumer was aborted
-            wanted = entry.unacked & ~(known.acked | unwanted)
-            known.unacked = wanted | known.in_transactions
-        found = wanted & ~known.held
+            missing = entry.unacked & ~(known.acked | unwanted)
+            known.unacked = missing | known.in_transactions
+            known.wanted = entry.present & ~unwanted
+        found = missing & ~known.held
         known.held = (known.held | found) & known.unacked
         return found
 
-    def is_done(self, key: EntryKey) -> bool:
-        """Whether no message of an entry that has arrived is left to acknowledge: those that are not here others have acknowledged."""
+    def end_if_done(self, key: EntryKey) -> AckedEntry | None:
+        """Return what to acknowledge of an entry that has arrived if no message of it is left here, else None."""
         batch = self._batches.get(key)
-        return batch is None or not batch.unacked
+        if batch is None:
+            return AckedEntry((key,), 0)
+        if batch.unacked:
+            return None
+        del self._batches[key]
+        left = batch.wanted & ~batch.acked
+        return AckedEntry((key,), left, left != 0)
 
     def add_chunks(self, ids: Sequence[MessageId]) -> None:
         """A value was put together from these entries."""
@@ -109,12 +125,14 @@ class UnackedEntries:
         batch.acked |= bit
         batch.unacked &= ~bit
         batch.held &= batch.unacked
-        if not batch.unacked:
-            del self._batches[key]
-        return AckedEntry((key,), batch.unacked)
+        left = batch.wanted & ~batch.acked
+        if batch.unacked:
+            return AckedEntry((key,), left)
+        del self._batches[key]
+        return AckedEntry((key,), left, left != 0)
 
     def ack_cumulative(self, acked: MessageId) -> AckedEntry:
-        """All messages up to this one are acknowledged. Return what follows for its entry.
+        """All messages up to this one are acknowledged, also those that others have. Return what follows for its entry.
 
         Entries before it are forgotten. They arrived in the order of their ids, as in all subscriptions that allow this.
         """

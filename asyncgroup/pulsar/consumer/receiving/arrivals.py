@@ -13,7 +13,7 @@ from asyncgroup.errors import DecodeError
 from asyncgroup.pulsar.consumer.acks.epochs import ConsumerEpoch
 from asyncgroup.pulsar.consumer.acks.negative_acks import NegativeAcks
 from asyncgroup.pulsar.consumer.acks.pending_acks import PendingAcks
-from asyncgroup.pulsar.consumer.acks.unacked import EntryKey, UnackedEntries
+from asyncgroup.pulsar.consumer.acks.unacked import AckedEntry, EntryKey, UnackedEntries
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.receiving.chunk_assembly import AssembledEntry, ChunkAssembly
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
@@ -33,8 +33,8 @@ class Arrived(NamedTuple):
     """Permits that the broker took for it."""
     messages: list[PulsarMessage]
     """What is to be delivered, in order."""
-    acked: MessageId | None = None
-    """A whole entry to acknowledge now: none of its messages is wanted."""
+    acked: AckedEntry | None = None
+    """What to acknowledge now: none of the messages is wanted, or none is left here."""
     error: EntryError | None = None
     """Why the entry, or the value that it completes, cannot be read."""
     bad_id: MessageId | None = None
@@ -106,20 +106,23 @@ class Arrivals:
             bad = MessageId.of(command.message_id, self._partition)
             return Arrived(_charged(error.count, command.ack_set), _NONE, error=error, bad_id=bad)
         charged = _charged(entry.count, command.ack_set)
-        if self._epoch.is_old(entry.epoch) or self._acks.holds(entry.id[:2]):
+        key = entry.id[:2]
+        missing = self._acks.unacked_of(key)
+        if not missing or self._epoch.is_old(entry.epoch):
             return Arrived(charged, _NONE)
         metadata = entry.metadata
         if metadata.marker_type is not None:  # the broker's own, which it should keep for itself
-            return Arrived(charged, _NONE, acked=entry.id)
+            return Arrived(charged, _NONE, acked=self._unacked.ack(entry.id))
         if metadata.num_chunks_from_msg is not None and metadata.num_chunks_from_msg > 1:
             return self._chunk(entry, charged)
         unwanted = self._unwanted(entry)
         if unwanted is None:
-            return Arrived(charged, _NONE, acked=entry.id)
-        bits = self._unacked.arrive(entry, unwanted)
-        if not bits and self._unacked.is_done(entry.id[:2]):
+            return Arrived(charged, _NONE, acked=self._unacked.ack(entry.id))
+        # what is acknowledged here is not wanted again, also if nothing was left to acknowledge, so that the entry is forgotten
+        bits = self._unacked.arrive(entry, unwanted | (entry.present & ~missing))
+        if not bits:
             # without index acknowledgements the broker does not know what was acknowledged here, nor would it learn of the rest
-            return Arrived(charged, _NONE, acked=entry.id)
+            return Arrived(charged, _NONE, acked=self._unacked.end_if_done(key))
         return Arrived(charged, self._messages(entry, bits))
 
     def _chunk(self, entry: Entry, charged: int) -> Arrived:

@@ -58,7 +58,7 @@ class Rejections:
     def react(self, arrived: Arrived, connection: PulsarConnection | None) -> None:
         """No message came of an entry."""
         if arrived.acked is not None:
-            self._ack(arrived.acked)
+            self._acks.add(arrived.acked)
         if arrived.error is not None and arrived.bad_id is not None:
             self._refuse(arrived.bad_id, arrived.error.found.number, connection)
             self._report(arrived.error)
