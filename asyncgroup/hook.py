@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from asyncgroup.hooks import AttachRole, DeliveryOutcome, StallKind, defines_no_listeners
+from asyncgroup.hooks import AttachRole, DeliveryOutcome, StallKind, TransactionOutcome, defines_no_listeners
 
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PulsarProducer,
         PulsarProducerRecord,
         PulsarTopicConsumer,
+        PulsarTransaction,
     )
     from asyncgroup.workqueue.delivery import Delivery
     from asyncgroup.workqueue.work_queue import WorkQueue
@@ -47,8 +48,8 @@ class Hook(Protocol):
     subscription of Pulsar, and an offset is -1 there. Later versions may add methods and arguments; accept `*rest` to be prepared for
     the latter.
 
-    `on_handler_start`, `on_process_start`, `on_delivery_start` and `on_send_start` each have one `…_end`, which gets the same
-    object: the claim, the record or batch, the delivery, the record. A tracer keeps its spans in a dict by the object's `id`,
+    `on_handler_start`, `on_process_start`, `on_delivery_start`, `on_send_start` and `on_transaction_start` each have one `…_end`, which gets
+    the same object: the claim, the record or batch, the delivery, the record, the transaction. A tracer keeps its spans in a dict by the object's `id`,
     which stays in use until the end. Nothing is called for a record unless a hook has a method of its pair.
     """
 
@@ -263,5 +264,23 @@ class Hook(Protocol):
         """A broker of Pulsar has confirmed the acknowledgement of `entries` entries, or refused it with `error`.
 
         What was refused, or not answered in time, is sent again.
+        """
+        return
+
+    def on_transaction_start(self, transaction: PulsarTransaction) -> None:
+        """A transaction of Pulsar has begun: it has a `txn_id`."""
+        return
+
+    def on_transaction_end(
+        self,
+        transaction: PulsarTransaction,
+        outcome: TransactionOutcome,
+        seconds: float,
+        error: BaseException | None,
+    ) -> None:
+        """The transaction of `on_transaction_start`, the same object, has ended, `seconds` after its begin.
+
+        `outcome`: `committed`, `aborted`, `timed out` (aborted after its timeout), `unknown` (the request to commit got no answer).
+        `error` is why it was not committed; None for one that was, and for one that its program has aborted with `abort()`.
         """
         return

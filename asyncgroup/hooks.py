@@ -16,6 +16,7 @@ __all__ = [
     "DeliveryOutcome",
     "Hooks",
     "StallKind",
+    "TransactionOutcome",
     "add_default_hook",
     "check_hooks",
     "defines_no_listeners",
@@ -60,6 +61,8 @@ EVENTS: Final = frozenset(
         "on_detached",
         "on_receive",
         "on_ack",
+        "on_transaction_start",
+        "on_transaction_end",
     }
 )
 """The names of the methods of `Hook`."""
@@ -74,6 +77,9 @@ DeliveryOutcome: TypeAlias = Literal[
     "acknowledged", "nacked", "retry", "dead letter", "expired", "released", "lost"
 ]
 """How a delivery of a work queue was settled, see `Hook.on_delivery_end`."""
+
+TransactionOutcome: TypeAlias = Literal["committed", "aborted", "timed out", "unknown"]
+"""How a transaction of Pulsar has ended, see `Hook.on_transaction_end`."""
 
 _BASES: Final[set[type]] = set()
 """Classes whose methods do nothing, so that a call would only cost time."""

@@ -42,6 +42,7 @@ from asyncgroup.pulsar import (
     PulsarProducer,
     PulsarProducerRecord,
     PulsarTopicConsumer,
+    PulsarTransaction,
 )
 from asyncgroup.wire.chunks import ChunkInfo
 
@@ -207,6 +208,7 @@ TYPES = {
         PulsarProducer,
         PulsarProducerRecord,
         PulsarTopicConsumer,
+        PulsarTransaction,
         Record,
         RecordMetadata,
         Session,
@@ -298,6 +300,8 @@ async def test_hooks_get_values_of_the_annotated_types(caplog: pytest.LogCapture
         "on_detached",
         "on_receive",
         "on_ack",
+        "on_transaction_start",
+        "on_transaction_end",
     }  # see tests/pulsar/test_pulsar_hooks.py
     assert checks.seen == EVENTS - of_queues - of_pulsar
 

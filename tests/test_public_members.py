@@ -84,14 +84,15 @@ MEMBERS: Final = {
     "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_open on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle"
     " on_delivery_end on_delivery_start on_handler_end on_handler_start on_process_end on_process_start on_send_end on_send_start"
-    " on_ack on_attached on_detached on_receive",
+    " on_ack on_attached on_detached on_receive on_transaction_end on_transaction_start",
     "AsyncGroupInstrumentor": "instrument instrumentation_dependencies is_instrumented_by_opentelemetry uninstrument",
     "OpenTelemetryMetrics": "close listen loop on_ack on_attached on_batch_done on_commit on_connect on_detached on_disconnect on_receive on_fetch on_handler_end on_handler_start on_heartbeat"
-    " on_join on_member_stalled on_open on_process_end on_process_start on_response on_session_end on_session_start on_throttle read wants_records",
+    " on_join on_member_stalled on_open on_process_end on_process_start on_response on_session_end on_session_start on_throttle"
+    " on_transaction_end on_transaction_start read wants_records",
     "OpenTelemetryTraces": "close is_recording on_acknowledgement on_delivery_end on_delivery_start on_process_end on_process_start on_send"
     " wants_records",
     "ClientMetrics": "loop on_ack on_attached on_batch_done on_commit on_connect on_detached on_disconnect on_receive on_fetch on_handler_end on_handler_start on_heartbeat on_join"
-    " listen on_member_stalled on_open on_response on_session_end on_session_start on_throttle read",
+    " listen on_member_stalled on_open on_response on_session_end on_session_start on_throttle on_transaction_end on_transaction_start read",
     "HistogramReading": "copy count counts sum",
     "Metric": "bounds bucket combine full_name help kind labels name per_partition unit",
     "JsonLogFormatter": "converter default_msec_format default_time_format format formatException formatMessage formatStack formatTime usesTime",

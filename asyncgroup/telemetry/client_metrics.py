@@ -16,7 +16,7 @@ from asyncgroup.error_types import error_type
 from asyncgroup.errors import AsyncGroupError, CallerCancelled, GroupClosed, HandlerFailed, SessionEnd
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.sessions.claim import Claim
-from asyncgroup.hooks import AttachRole, StallKind
+from asyncgroup.hooks import AttachRole, StallKind, TransactionOutcome
 from asyncgroup.telemetry.client_readings import (
     read_claim,
     read_consumers,
@@ -195,6 +195,21 @@ class ClientMetrics:
     def on_detached(self, role: AttachRole, topic: str, partition: int, error: Exception, *_: object) -> None:  # noqa: ARG002
         """Count the loss of a broker, or a registration that failed."""
         self._counted.add("detaches_total", 1, role, topic, error_type(error))
+
+    def on_transaction_start(self, *_: object) -> None:
+        """Count a transaction that begins."""
+        self._counted.add("transactions_started_total", 1)
+
+    def on_transaction_end(
+        self,
+        transaction: object,  # noqa: ARG002
+        outcome: TransactionOutcome,
+        seconds: float,
+        *_: object,
+    ) -> None:
+        """Count a transaction by its outcome, and keep its duration."""
+        self._counted.add("transactions_total", 1, outcome)
+        self._counted.observe("transaction_seconds", seconds, outcome)
 
     # --- events of groups ---------------------------------------------------------------------------------------------
 

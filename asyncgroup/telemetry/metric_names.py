@@ -288,6 +288,28 @@ _TABLE: Final[Sequence[Metric]] = (
         "Seconds from the first attempt, or from the loss of the broker, to the registration.",
         bounds=_LONG_SECONDS,
     ),
+    Metric(
+        "transactions_started_total",
+        "counter",
+        "",
+        (),
+        "Transactions of Pulsar that have begun.",
+    ),
+    Metric(
+        "transactions_total",
+        "counter",
+        "",
+        ("outcome",),
+        "Transactions of Pulsar that have ended: committed, aborted, timed out, unknown (the commit got no answer).",
+    ),
+    Metric(
+        "transaction_seconds",
+        "histogram",
+        "seconds",
+        ("outcome",),
+        "Seconds from the begin of a transaction of Pulsar to its end.",
+        bounds=_SECONDS,
+    ),
     # --- work queues
     Metric(
         "deliveries_total",

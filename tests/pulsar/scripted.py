@@ -436,7 +436,10 @@ class ScriptedPulsarBroker:
             return
         call.connection.producers[call.command.producer_id] = call.command
         name = call.command.producer_name or f"scripted-{self.pulsar.next_producer()}"
-        call.answer(c.CommandProducerSuccess(request_id=call.request_id, producer_name=name))
+        last = self.pulsar.last_sequence_id
+        call.answer(
+            c.CommandProducerSuccess(request_id=call.request_id, producer_name=name, last_sequence_id=last)
+        )
 
     def answer_Subscribe(self, call: Call) -> None:
         if self._is_not_ready(call):
@@ -532,6 +535,8 @@ class ScriptedPulsar:
         self.topics: list[str] = []
         """What GET_TOPICS_OF_NAMESPACE and a watch answer."""
         self.stored: defaultdict[str, list[StoredEntry]] = defaultdict(list)
+        self.last_sequence_id = -1
+        """What a producer gets at its registration: with deduplication the last number that was stored."""
         self._producers = 0
         self._transactions = -1
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import BatchResult, ConfigError, WorkQueue
-from asyncgroup.errors import ConnectionLost, RequestTimedOut
+from asyncgroup.errors import ClosedError, ConnectionLost, RequestTimedOut
 from asyncgroup.hooks import EVENTS, Hooks
 from asyncgroup.pulsar import (
     MessageId,
@@ -19,10 +19,14 @@ from asyncgroup.pulsar import (
     PulsarProducerConfig,
     PulsarProducerRecord,
     PulsarServerError,
+    PulsarTransactionAborted,
+    PulsarTransactionOutcomeUnknown,
+    PulsarTransactionTimedOut,
 )
 from asyncgroup.pulsar.connection.reports import REQUEST_NAMES
 from asyncgroup.pulsar.connection.requests import ANSWERS
 from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.workqueue import PulsarSource
 from tests.pulsar.scripted import ScriptedPulsar, in_turn, late, no_answer, refuse
 from tests.test_hooks import Checks
@@ -102,7 +106,8 @@ async def test_events_of_a_producer_and_a_consumer(pulsar: ScriptedPulsar, hook:
         "on_handler_end", "on_process_start", "on_process_end", "on_heartbeat", "on_commit", "on_member_stalled",
         "on_stalled", "on_resumed", "on_chunks_dropped",
     }  # fmt: skip
-    assert hook.seen == EVENTS - of_kafka - {"on_delivery_start", "on_delivery_end"}
+    of_others = {"on_delivery_start", "on_delivery_end", "on_transaction_start", "on_transaction_end"}
+    assert hook.seen == EVENTS - of_kafka - of_others
 
 
 async def test_a_batch_is_reported_with_its_sizes_and_attempts(
@@ -308,6 +313,48 @@ async def test_each_command_of_a_flush_that_is_refused_is_sent_again(pulsar: Scr
         assert len(pulsar.commands(c.CommandAck)) == 4
         (one,) = consumer.partitions
         assert repr(one._parts.acks._pending) == "<PendingAcks 0 pending, 0 commands in flight>"
+
+
+async def test_transactions_are_reported_with_their_outcome(pulsar: ScriptedPulsar, hook: Recorder) -> None:
+    failure = LookupError("found nothing")
+    async with PulsarClient(pulsar.url, hooks=[hook]) as client:
+        async with client.transaction() as committed:
+            await asyncio.sleep(3.0)
+        async with client.transaction() as aborted:
+            await aborted.abort()
+        with pytest.raises(LookupError):
+            async with client.transaction() as failed:
+                raise failure
+        with pytest.raises(PulsarTransactionTimedOut):
+            async with client.transaction(timeout=2.0) as late_one:
+                await asyncio.sleep(5.0)
+        pulsar.script[c.CommandEndTxn] = refuse(ServerError.TRANSACTION_NOT_FOUND)
+        with pytest.raises(PulsarTransactionAborted):
+            async with client.transaction() as refused:
+                pass
+        pulsar.script[c.CommandEndTxn] = no_answer
+        with pytest.raises(PulsarTransactionOutcomeUnknown):
+            async with client.transaction() as unknown:
+                pass
+        pulsar.script.clear()
+        await client.transaction().__aenter__()
+    assert hook.wrong == []
+    begun = [transaction for (transaction,) in hook.named("on_transaction_start")]
+    assert begun[:-1] == [committed, aborted, failed, late_one, refused, unknown]
+    ends = hook.named("on_transaction_end")
+    assert [transaction for transaction, *_ in ends] == begun
+    assert [outcome for _, outcome, *_ in ends] == [
+        "committed", "aborted", "aborted", "timed out", "aborted", "unknown", "aborted",
+    ]  # fmt: skip
+    errors = [error for *_, error in ends]
+    assert errors[:3] == [None, None, failure]
+    assert [type(error) for error in errors[3:]] == [
+        PulsarTransactionTimedOut,
+        PulsarTransactionAborted,
+        PulsarTransactionOutcomeUnknown,
+        ClosedError,
+    ]
+    assert [round(seconds) for _, _, seconds, _ in ends] == [3, 0, 0, 2, 0, 30, 0]
 
 
 async def test_hooks_of_a_client_get_the_events_of_its_queues_as_well(

@@ -11,6 +11,7 @@ from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
 from asyncgroup.pulsar.consumer.receiving.arrivals import Arrivals
 from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
 from asyncgroup.pulsar.consumer.receiving.receiver_queue import ReceiverQueue
+from asyncgroup.pulsar.producer.partition_producer import PartitionProducer
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
@@ -173,13 +174,13 @@ CLIENTS: Final = [
         1,
     ),
     Mutant("a queue that is dropped stays full", PermitLedger, "drop", "self.queued -= count", "pass", 2),
-    Mutant("old epochs are delivered", Arrivals, "arrive", "self._epoch.is_old(entry.epoch) or ", "", 15),
+    Mutant("old epochs are delivered", Arrivals, "arrive", " or self._epoch.is_old(entry.epoch)", "", 15),
     Mutant(
         "acknowledged messages are delivered",
         Arrivals,
         "arrive",
-        " or self._acks.holds(entry.id[:2])",
-        "",
+        "self._acks.unacked_of(key)",
+        "-1",
         66,
     ),
     Mutant(
@@ -194,7 +195,7 @@ CLIENTS: Final = [
         "acknowledgements of one batch are lost",
         UnackedEntries,
         "ack",
-        "AckedEntry((key,), batch.unacked)",
+        "AckedEntry((key,), left)",
         "AckedEntry((key,), 0)",
         1,
     ),
@@ -303,7 +304,7 @@ TRANSACTIONAL: Final = [
         "a commit waits for nothing",
         PulsarTransaction,
         "_wait_answered",
-        "await self._inner.wait()",
+        "await operations.wait()",
         "pass",
         1000000,
     ),
@@ -311,9 +312,17 @@ TRANSACTIONAL: Final = [
         "a transaction with a failure is committed",
         PulsarTransaction,
         "_wait_answered",
-        "self._inner.failure is not None",
+        "operations.failure is not None",
         "False",
         1000004,
+    ),
+    Mutant(
+        "a message of a transaction is sent again without deduplication",
+        PartitionProducer,
+        "on_registered",
+        "answer.last_sequence_id < 0",
+        "False",
+        1000009,
     ),
 ]
 

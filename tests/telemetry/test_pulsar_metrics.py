@@ -82,6 +82,26 @@ async def test_metrics_of_a_client_and_its_queue(pulsar: ScriptedPulsar) -> None
     assert readings.numbers["healthy"] == {}, "the gauges of a closed queue end"
 
 
+async def test_metrics_of_transactions(pulsar: ScriptedPulsar) -> None:
+    metrics = ClientMetrics()
+    async with PulsarClient(pulsar.url, hooks=[metrics]) as client:
+        for _ in range(2):
+            async with client.transaction():
+                await asyncio.sleep(3.0)
+        async with client.transaction() as txn:
+            await txn.abort()
+        async with client.transaction():
+            open_ones = metrics.read()
+    readings = metrics.read()
+    assert (
+        value(readings, "transactions_started_total") == value(open_ones, "transactions_started_total") == 4
+    )
+    assert readings.numbers["transactions_total"] == {("committed",): 3, ("aborted",): 1}
+    assert open_ones.numbers["transactions_total"] == {("committed",): 2, ("aborted",): 1}
+    assert readings.histograms["transaction_seconds"][("committed",)].sum == pytest.approx(6.0, abs=0.1)
+    assert readings.histograms["transaction_seconds"][("aborted",)].count == 1
+
+
 async def test_gauges_of_what_is_open(pulsar: ScriptedPulsar) -> None:
     """Memory counts once for the producers of a client, and for a producer that has a client to itself."""
     pulsar.script[c.CommandSend] = no_answer

@@ -70,6 +70,7 @@ class MessageEncoder:
             (message.receiver,),
             message.size,
             created_at,
+            in_transaction=message.transaction is not None,
             maybe_duplicate=maybe_duplicate,
         )
 
@@ -129,6 +130,7 @@ class MessageEncoder:
                 sum(message.size for message in messages),
                 created_at,
                 is_batch=True,
+                in_transaction=first.transaction is not None,
             )
         ]
 
@@ -183,6 +185,7 @@ class MessageEncoder:
                     (message.receiver,) if is_last else (),
                     message.size if is_last else 0,
                     created_at,
+                    in_transaction=message.transaction is not None,
                     maybe_duplicate=maybe_duplicate,
                     chunk=number,
                     chunks=value.chunks,

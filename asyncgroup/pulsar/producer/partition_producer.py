@@ -163,9 +163,26 @@ class PartitionProducer:
 
     async def send_waiting(self, message: OutgoingMessage, *, is_awaited: bool = False) -> None:
         """Accept a message as soon as there is room for it. A caller that is cancelled while it waits has sent nothing."""
-        chunks = self._cut(message).chunks if self._takes_chunks(message) else 1
+        chunks = self._chunks_of(message)
         self.queue.close_batch()  # its room comes back the sooner
         await self._limits.reserve(message.size, chunks)
+        self.send_reserved(message, chunks, is_awaited=is_awaited)
+
+    def try_reserve(self, message: OutgoingMessage) -> int | None:
+        """Reserve room for a message that `send_reserved` sends later; return its number of chunks, None if there is no room.
+
+        Raises InvalidRecordError, and why nothing is accepted.
+        """
+        self.check_open()
+        chunks = self._chunks_of(message)
+        return chunks if self._limits.try_reserve(message.size, chunks) else None
+
+    def release(self, message: OutgoingMessage, chunks: int) -> None:
+        """Free the room of a message that is not sent."""
+        self._limits.release(message.size, chunks)
+
+    def send_reserved(self, message: OutgoingMessage, chunks: int, *, is_awaited: bool = False) -> None:
+        """Accept a message that has room for this number of chunks. Raises as `try_send`; its room is free then."""
         try:
             self.check_open()
             value = self._cut(message) if chunks > 1 else None
@@ -186,14 +203,17 @@ class PartitionProducer:
 
     def no_room(self, message: OutgoingMessage) -> QueueFull:
         """Return the error for a message for which there is no room."""
-        chunks = self._cut(message).chunks if self._takes_chunks(message) else 1
-        return QueueFull(f"no room for {message.size} bytes: {self._limits.shortage(message.size, chunks)}")
+        shortage = self._limits.shortage(message.size, self._chunks_of(message))
+        return QueueFull(f"no room for {message.size} bytes: {shortage}")
 
     async def drain(self) -> None:
         """Wait while the connection's write buffer is full."""
         connection = self._connection
         if connection is not None:
             await connection.drain()
+
+    def _chunks_of(self, message: OutgoingMessage) -> int:
+        return self._cut(message).chunks if self._takes_chunks(message) else 1
 
     def _takes_chunks(self, message: OutgoingMessage) -> bool:
         return self._config.chunking and message.size > min(
@@ -301,9 +321,22 @@ class PartitionProducer:
         self._connection = connection
         self._encoder.producer_name = self.name or answer.producer_name
         self.queue.ids.register(answer.last_sequence_id)
+        if answer.last_sequence_id < 0:
+            self.queue.fail_unanswered_in_transactions(self._lost_receipt_error)
         self.last_error = None
         self.queue.attach(connection)
         self.timers.after_receipt()
+
+    def _lost_receipt_error(self) -> ConnectionLost:
+        """Return why a message of a transaction fails: a broker that does not deduplicate might store it twice.
+
+        One that does has a last number of this producer as soon as it has stored something (`MessageDeduplication`). Java's client sends
+        again in both cases, and may commit a message twice.
+        """
+        return ConnectionLost(
+            f"producer of {self.topic}: the receipt was lost with the connection. The broker does not deduplicate, "
+            "so a message of a transaction is not sent again: it might be stored twice"
+        )
 
     def on_unregistered(self, error: Exception) -> None:
         """Keep what is pending for the next connection."""

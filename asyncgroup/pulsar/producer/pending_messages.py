@@ -38,6 +38,7 @@ class PendingSend:
         "count",
         "created_at",
         "highest_sequence_id",
+        "in_transaction",
         "is_batch",
         "maybe_duplicate",
         "number",
@@ -59,6 +60,7 @@ class PendingSend:
         created_at: float,
         *,
         is_batch: bool = False,
+        in_transaction: bool = False,
         maybe_duplicate: bool = False,
         chunk: int = 0,
         chunks: int = 1,
@@ -76,6 +78,7 @@ class PendingSend:
         """Bytes of the limits that it holds."""
         self.created_at = created_at
         self.is_batch = is_batch
+        self.in_transaction = in_transaction
         self.maybe_duplicate = maybe_duplicate
         self.chunk = chunk
         self.chunks = chunks

@@ -135,7 +135,7 @@ class PulsarProducer:
     @property
     def pending_messages(self) -> int:
         """Number of messages without receipt."""
-        return sum(each.queue.messages for each in self._producers)
+        return sum(each.queue.messages for each in self._producers) + self._in_transactions.reserved
 
     def errors(self) -> dict[str, Exception]:
         """Return for each topic or partition that is not connected the last error."""
@@ -206,6 +206,8 @@ class PulsarProducer:
 
     async def _close(self, *, drain: bool) -> None:
         self._sends.is_closed = True
+        if drain:
+            await self._in_transactions.wait_enlisted(self.config.close_timeout)
         for each in self._producers:
             each.refuse(self._sends.closed_error())
         why = f"close_timeout={self.config.close_timeout:g} s" if drain else "drain=False"
@@ -289,14 +291,18 @@ class PulsarProducer:
         deliver_at: datetime | int | None = None,
         deliver_after: float | None = None,
         sequence_id: int | None = None,
+        transaction: PulsarTransaction | None = None,
     ) -> asyncio.Future[MessageId]:
-        """Send a message as `send` does, but return a future of its id without waiting; not in a transaction.
+        """Send a message as `send` does, but return a future of its id without waiting.
 
-        Raises QueueFull when a limit is reached, InvalidRecordError, ClosedError. Cancelling the future does not withdraw the
-        message.
+        Raises QueueFull when a limit is reached, InvalidRecordError, ClosedError; in a transaction as `send`. Cancelling the future
+        does not withdraw the message.
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         future: asyncio.Future[MessageId] = self._running_loop().create_future()
+        if transaction is not None:
+            self._in_transactions.offer_nowait(self._inner, transaction, given, future)
+            return future
         message, partition, is_written = self._sends.offer(given, future)
         if is_written is None:
             full = partition.no_room(message)
@@ -350,6 +356,7 @@ class PulsarProducer:
             raise lost
 
     async def _wait_flushed(self) -> None:
+        await self._in_transactions.wait_enlisted()
         waiting = [done for each in self._producers if (done := each.timers.flushed()) is not None]
         if waiting:
             await asyncio.wait(waiting)

@@ -255,6 +255,13 @@ class SendQueue:
             self._fail(send, make_error)
         return len(expired)
 
+    def fail_unanswered_in_transactions(self, make_error: Callable[[], Exception]) -> int:
+        """Fail the sends of transactions that may be in the log already; return their number."""
+        found = self.pending.take(lambda send: send.in_transaction and send.attempts > 0)
+        for send in found:
+            self._fail(send, make_error)
+        return len(found)
+
     def fail_all(self, make_error: Callable[[], Exception]) -> int:
         """Fail everything that is pending or in the open batch; return the number of sends."""
         sends = self.pending.take_all()

@@ -1,6 +1,7 @@
 """Transactions of Pulsar: messages and acknowledgements that become visible together, or not at all.
 
-- `transaction`: PulsarTransaction, and `operations`, which it waits for before it ends.
+- `transaction`: PulsarTransaction. `enlistments`: the topics, subscriptions, producers and consumers that take part in it; `operations`,
+  which it waits for before it ends.
 - `coordinators`: the transaction coordinators of a cluster; `coordinator`: one of them, and requests to it.
 - `errors`, `txn_id`.
 """

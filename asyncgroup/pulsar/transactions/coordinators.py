@@ -27,7 +27,7 @@ from asyncgroup.pulsar.wire.enums import TxnAction
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
-__all__ = ["ASSIGNMENT_TOPIC", "AbortsAtClose", "PulsarCoordinators", "is_ended"]
+__all__ = ["ASSIGNMENT_TOPIC", "AbortsAtClose", "PulsarCoordinators"]
 
 ASSIGNMENT_TOPIC: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """Its partitions are the coordinators (Java's `SystemTopicNames.TRANSACTION_COORDINATOR_ASSIGN`)."""
@@ -171,11 +171,3 @@ class PulsarCoordinators:
         sent: SentRequests | None = None,
     ) -> Any:
         return await self._coordinators[txn.most_bits].request(about, make, timeout=timeout, sent=sent)
-
-
-def is_ended(error: Exception) -> bool:
-    """Whether a coordinator says that there is no such transaction, or that it has ended otherwise."""
-    return isinstance(error, PulsarServerError) and error.code in (
-        ServerError.INVALID_TXN_STATUS,
-        ServerError.TRANSACTION_NOT_FOUND,
-    )

@@ -1,11 +1,14 @@
-"""Errors of transactions: what has become of one, and what to do."""
+"""Errors of transactions: what has become of one, and what to do; which of them follows from a failure."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from asyncgroup.errors import AsyncGroupError, UsageError
+from asyncgroup.lifecycle import copy_error
+from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.transactions.txn_id import TxnId
+from asyncgroup.pulsar.wire.server_errors import ServerError
 
 __all__ = [
     "PulsarTransactionAborted",
@@ -14,6 +17,9 @@ __all__ = [
     "PulsarTransactionOutcomeUnknown",
     "PulsarTransactionTimedOut",
     "TransactionsNotEnabled",
+    "aborted_by",
+    "is_ended",
+    "timed_out",
 ]
 
 
@@ -64,3 +70,39 @@ class TransactionsNotEnabled(UsageError):
             "transactions are not enabled on this broker: set transactionCoordinatorEnabled=true in broker.conf (or standalone.conf)"
             + (f"; it says: {reason}" if reason else "")
         )
+
+
+def is_ended(error: Exception) -> bool:
+    """Whether a coordinator says that there is no such transaction, or that it has ended otherwise."""
+    return isinstance(error, PulsarServerError) and error.code in (
+        ServerError.INVALID_TXN_STATUS,
+        ServerError.TRANSACTION_NOT_FOUND,
+    )
+
+
+def timed_out(txn_id: TxnId | None, timeout: float) -> PulsarTransactionTimedOut:
+    """Return the error of a transaction after its timeout."""
+    return PulsarTransactionTimedOut(
+        txn_id, f"it was not committed within its timeout of {timeout:g} s, and is aborted"
+    )
+
+
+def aborted_by(
+    failure: Exception, txn_id: TxnId | None, late: PulsarTransactionTimedOut | None
+) -> PulsarTransactionAborted:
+    """Return the error of a transaction that has to be aborted after a failure; `late` is given after its timeout."""
+    if isinstance(failure, PulsarTransactionAborted):
+        return copy_error(failure)
+    error: PulsarTransactionAborted
+    if isinstance(failure, PulsarServerError) and failure.code == ServerError.TRANSACTION_CONFLICT:
+        error = PulsarTransactionConflict(
+            txn_id, f"it is aborted, as a message was acknowledged before: {failure}"
+        )
+    elif is_ended(failure):
+        error = late or PulsarTransactionAborted(
+            txn_id, f"its coordinator has aborted it, or knows no such transaction: {failure}"
+        )
+    else:
+        error = PulsarTransactionAborted(txn_id, f"it is aborted: {failure}")
+    error.__cause__ = failure
+    return error

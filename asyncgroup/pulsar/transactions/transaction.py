@@ -10,30 +10,31 @@ that first, and aborts the transaction itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from asyncgroup.errors import AsyncGroupError, ClosedError, NoTransactionError, UsageError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.foreign_names import add_foreign_names
-from asyncgroup.lifecycle import add_note, await_shared, copy_error, mark_retrieved, start_task, wait_shielded
+from asyncgroup.hooks import TransactionOutcome
+from asyncgroup.lifecycle import add_note, start_task, wait_shielded
 from asyncgroup.pulsar.core import ClientCore
-from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.transactions.coordinator import SentRequests
-from asyncgroup.pulsar.transactions.coordinators import PulsarCoordinators, is_ended
+from asyncgroup.pulsar.transactions.coordinators import PulsarCoordinators
+from asyncgroup.pulsar.transactions.enlistments import TransactionEnlistments
 from asyncgroup.pulsar.transactions.errors import (
     PulsarTransactionAborted,
-    PulsarTransactionConflict,
     PulsarTransactionOutcomeUnknown,
     PulsarTransactionTimedOut,
+    aborted_by,
+    is_ended,
+    timed_out,
 )
-from asyncgroup.pulsar.transactions.operations import TransactionOperations
 from asyncgroup.pulsar.transactions.txn_id import TxnId
-from asyncgroup.pulsar.wire.server_errors import ServerError
 
-__all__ = ["PulsarTransaction", "PulsarTransactionState", "TransactionParticipant"]
+__all__ = ["PulsarTransaction", "PulsarTransactionState"]
 
 _log = escaping_logger("asyncgroup.pulsar")
 
@@ -59,14 +60,12 @@ class PulsarTransactionState(Enum):
 _State = PulsarTransactionState
 
 
-class TransactionParticipant(Protocol):
-    """A consumer whose messages a transaction has acknowledged."""
-
-    def abort_begins(self) -> None:
-        """The coordinator is asked to abort: the broker delivers the messages again."""
-
-    def ended(self, *, is_committed: bool) -> None:
-        """The transaction has ended, or its outcome is not known."""
+_OUTCOMES: Final[Mapping[PulsarTransactionState, TransactionOutcome]] = {
+    _State.COMMITTED: "committed",
+    _State.ABORTED: "aborted",
+    _State.TIMED_OUT: "timed out",
+    _State.UNKNOWN: "unknown",
+}
 
 
 class PulsarTransaction:
@@ -80,6 +79,9 @@ class PulsarTransaction:
     the block raises PulsarTransactionAborted if a message or an acknowledgement has failed, with the first failure as its cause;
     PulsarTransactionConflict if a message was acknowledged by another transaction; PulsarTransactionTimedOut;
     PulsarTransactionOutcomeUnknown if the request to commit got no answer.
+
+    A message whose receipt is lost with its connection is sent again only if the broker deduplicates; else the transaction is aborted,
+    so that no message is committed twice.
     """
 
     def __init__(self, coordinators: Callable[[], PulsarCoordinators], timeout: float) -> None:
@@ -90,12 +92,10 @@ class PulsarTransaction:
         self._state = _State.NOT_BEGUN
         self._is_beginning = False  # another task has entered it
         self._id: TxnId | None = None
+        self._begun_at = 0.0
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._operations: TransactionOperations | None = None
-        self._added: dict[object, asyncio.Task[None]] = {}  # partitions and subscriptions
-        self._flushes: dict[object, Callable[[], object]] = {}
-        self._participants: dict[object, TransactionParticipant] = {}
+        self._enlisted: TransactionEnlistments | None = None
         self._aborting: asyncio.Task[None] | None = None  # after its timeout
         self._committing: asyncio.Task[None] | None = None  # after all answers
         self._closed: Exception | None = None  # why its client has aborted it
@@ -125,18 +125,19 @@ class PulsarTransaction:
             raise UsageError("a transaction is entered once: begin another one with client.transaction()")
         coordinators = self._coordinators_of()
         loop = coordinators.core.loop
-        deadline = loop.time() + self.timeout
+        self._begun_at = loop.time()
         self._is_beginning = True
         try:
             self._id = await coordinators.begin(self.timeout)
         finally:
             self._is_beginning = False
         self._coordinators = coordinators
-        self._operations = TransactionOperations()
-        self._deadline = deadline
-        self._timer = loop.call_at(deadline, self._on_deadline)
+        self._enlisted = TransactionEnlistments(coordinators, self._id, self._aborted_error)
+        self._deadline = self._begun_at + self.timeout
+        self._timer = loop.call_at(self._deadline, self._on_deadline)
         self._state = _State.OPEN
         coordinators.open.add(self)
+        coordinators.core.hooks.emit("on_transaction_start", self)
         return self
 
     async def __aexit__(
@@ -195,48 +196,54 @@ class PulsarTransaction:
 
     async def _wait_answered(self) -> None:
         """Wait until all is answered. Raises why it can only be aborted."""
-        self._flush()
+        self.enlisted.flush()
+        operations = self.enlisted.operations
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self._inner.wait()
+                await operations.wait()
         except TimeoutError:
-            self._inner.fail(self._timeout_error())
-        if self._inner.failure is not None:
-            raise self._aborted_error(self._inner.failure)
+            operations.fail(self._timeout_error())
+        if operations.failure is not None:
+            raise self._aborted_error(operations.failure)
 
     async def _commit(self) -> None:
         sent = SentRequests()
         try:
             await self._of.end(self.txn_id, commit=True, sent=sent)
         except AsyncGroupError as error:
+            failure: AsyncGroupError
             if sent.count > 1 or (sent.count and not is_ended(error)):
-                self._end(_State.UNKNOWN)
-                raise self._unknown_error(error) from error
-            self._end(_State.ABORTED)
-            raise self._aborted_error(error) from error
+                state, failure = _State.UNKNOWN, self._unknown_error(error)
+            else:
+                state, failure = _State.ABORTED, self._aborted_error(error)
+            self._end(state, failure)
+            raise failure from error
         self._end(_State.COMMITTED)
 
-    async def _abort(self, limit: float, *, is_late: bool = False) -> None:
+    async def _abort(
+        self, limit: float, cause: BaseException | None = None, *, is_late: bool = False
+    ) -> None:
         """Abort within about twice `limit` seconds; `is_late`: after its timeout. Raises why that was not possible."""
         if not is_late:
             self._state = _State.ABORTING
-        self._flush()
+        self.enlisted.flush()
         try:
             await self._wait_until_answered(limit)
-            for participant in self._participants.values():
-                participant.abort_begins()
+            self.enlisted.abort_begins()
             await self._of.end(self.txn_id, commit=False, timeout=limit)
         except AsyncGroupError as error:
             if not is_ended(error):
                 raise
         finally:
-            self._end(_State.TIMED_OUT if is_late else _State.ABORTED)
+            self._end(
+                _State.TIMED_OUT if is_late else _State.ABORTED, cause or self.enlisted.operations.failure
+            )
 
     async def _wait_until_answered(self, limit: float) -> None:
         """Wait, as nothing would end a message that is stored after the end of its transaction."""
         try:
             async with asyncio.timeout(limit):
-                await self._inner.wait()
+                await self.enlisted.operations.wait()
         except TimeoutError:
             _log.warning(
                 "transaction %s is aborted before the broker has answered all its messages", self._id
@@ -253,30 +260,29 @@ class PulsarTransaction:
         if self._state in (_State.COMMITTED, _State.ABORTED, _State.UNKNOWN):
             return
         try:
-            await self._abort(ABORT_LIMIT)
+            await self._abort(ABORT_LIMIT, cause)
         except AsyncGroupError as error:
             text = f"transaction {self._id}: it was not aborted, its coordinator does that after {self.timeout:g} s: {error}"
             _log.warning("%s", text)
             add_note(cause, text)
 
-    def _end(self, state: PulsarTransactionState) -> None:
+    def _end(self, state: PulsarTransactionState, cause: BaseException | None = None) -> None:
+        """It has ended; `cause` is why it was not committed."""
         self._state = state
         if self._timer is not None:
             self._timer.cancel()
+        self.enlisted.end(is_committed=state is _State.COMMITTED)
+        if self not in self._of.open:
+            return  # two tasks have aborted it
         self._of.open.discard(self)
-        participants, self._participants = self._participants, {}
-        self._flushes.clear()
-        for participant in participants.values():
-            participant.ended(is_committed=state is _State.COMMITTED)
-
-    def _flush(self) -> None:
-        for flush in self._flushes.values():
-            flush()
+        core = self._of.core
+        seconds = core.loop.time() - self._begun_at
+        core.hooks.emit("on_transaction_end", self, _OUTCOMES[state], seconds, cause)
 
     def _on_deadline(self) -> None:
         """The coordinator aborts it soon, and the broker delivers the messages again: abort it first."""
         if self._state is _State.OPEN:
-            self._inner.fail(self._timeout_error())
+            self.enlisted.operations.fail(self._timeout_error())
             self._state = _State.TIMED_OUT
             self._aborting = start_task(self._abort_timed_out(), name=f"transaction {self._id}: its timeout")
 
@@ -295,38 +301,17 @@ class PulsarTransaction:
         if self._state is _State.OPEN:
             error = ClosedError(f"transaction {self._id}: its client was closed")
             self._closed = error
-            self._inner.fail(error)
+            self.enlisted.operations.fail(error)
             await self._abort_because(error)
 
     # --- errors ---------------------------------------------------------------------------------------------------------
 
     def _timeout_error(self) -> PulsarTransactionTimedOut:
-        return PulsarTransactionTimedOut(
-            self._id, f"it was not committed within its timeout of {self.timeout:g} s, and is aborted"
-        )
+        return timed_out(self._id, self.timeout)
 
     def _aborted_error(self, failure: Exception) -> PulsarTransactionAborted:
-        if isinstance(failure, PulsarTransactionAborted):
-            return copy_error(failure)
-        code = failure.code if isinstance(failure, PulsarServerError) else None
-        error: PulsarTransactionAborted
-        if code == ServerError.TRANSACTION_CONFLICT:
-            error = PulsarTransactionConflict(
-                self._id, f"it is aborted, as a message was acknowledged before: {failure}"
-            )
-        elif code is not None and is_ended(failure):
-            late = self._coordinators is not None and self._of.core.loop.time() >= self._deadline
-            error = (
-                self._timeout_error()
-                if late
-                else PulsarTransactionAborted(
-                    self._id, f"its coordinator has aborted it, or knows no such transaction: {failure}"
-                )
-            )
-        else:
-            error = PulsarTransactionAborted(self._id, f"it is aborted: {failure}")
-        error.__cause__ = failure
-        return error
+        is_late = self._coordinators is not None and self._of.core.loop.time() >= self._deadline
+        return aborted_by(failure, self._id, self._timeout_error() if is_late else None)
 
     def _unknown_error(self, error: AsyncGroupError) -> PulsarTransactionOutcomeUnknown:
         return PulsarTransactionOutcomeUnknown(self._id, f"it may be committed or not: {error}")
@@ -334,9 +319,10 @@ class PulsarTransaction:
     # --- its parts: called by producers and consumers -------------------------------------------------------------------
 
     @property
-    def _inner(self) -> TransactionOperations:
-        assert self._operations is not None
-        return self._operations
+    def enlisted(self) -> TransactionEnlistments:
+        """What takes part in it. Producers and consumers use it."""
+        assert self._enlisted is not None
+        return self._enlisted
 
     @property
     def _of(self) -> PulsarCoordinators:
@@ -365,54 +351,13 @@ class PulsarTransaction:
             raise UsageError(
                 f"transaction {self._id} is of another client: producers, consumers and transactions of one PulsarClient go together"
             )
-        if self._inner.failure is not None:
-            raise self._aborted_error(self._inner.failure)
+        if self.enlisted.operations.failure is not None:
+            raise self._aborted_error(self.enlisted.operations.failure)
 
     @property
     def is_ending(self) -> bool:
         """Whether it waits for what is not answered: what is sent now is to be sent at once."""
         return self._state is not _State.OPEN
-
-    @property
-    def operations(self) -> TransactionOperations:
-        """What is not answered."""
-        return self._inner
-
-    def join(self, key: object, flush: Callable[[], object]) -> None:
-        """Call `flush` before the end, so that open batches with messages of it are sent."""
-        self._flushes.setdefault(key, flush)
-
-    def add_participant(self, key: object, participant: TransactionParticipant) -> None:
-        """Notify a consumer of the end."""
-        self._participants[key] = participant
-
-    def participant(self, key: object) -> TransactionParticipant | None:
-        """Return the participant with this key."""
-        return self._participants.get(key)
-
-    async def add_partition(self, topic: str) -> None:
-        """Have the coordinator add a partition before its first message; callers of the same time share the request."""
-        await self._add(topic, lambda: self._of.add_partition(self.txn_id, topic))
-
-    async def add_subscription(self, topic: str, subscription: str) -> None:
-        """Have the coordinator add a subscription before its first acknowledgement."""
-        await self._add(
-            (topic, subscription), lambda: self._of.add_subscription(self.txn_id, topic, subscription)
-        )
-
-    async def _add(self, key: object, add: Callable[[], Awaitable[None]]) -> None:
-        added = self._added.get(key)
-        if added is None:
-            added = self._added[key] = start_task(self._added_by(add), name=f"transaction {self._id}: {key}")
-            added.add_done_callback(mark_retrieved)
-        await await_shared(added)
-
-    async def _added_by(self, add: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await add()
-        except AsyncGroupError as error:
-            self._inner.fail(error)
-            raise self._aborted_error(error) from error
 
 
 _ID: Final = "txn.txn_id"

@@ -100,8 +100,7 @@ class PulsarSource(QueueArguments):
     transactional_copies: bool = field(default=False, kw_only=True)
     """Whether a copy to the retry or dead letter topic and the acknowledgement of its original are one transaction.
 
-    Then each copy is there exactly once, also after a crash or a lost connection, if the topics of copies have deduplication; else it
-    may be there twice. The broker has to allow transactions (`transactionCoordinatorEnabled`), and all topics are persistent.
+    Then each copy is there exactly once, also after a crash or a lost connection. The broker has to allow transactions (`transactionCoordinatorEnabled`), and all topics are persistent.
     """
     close_timeout: float = field(default=10.0, kw_only=True)
     """Seconds that a closing queue waits for the end of its deliveries before it cancels their handlers."""

@@ -353,7 +353,9 @@ class BrokerAndAcks(RuleBasedStateMachine):
         reserved = self.reserved.pop(key, 0)
         if commits and reserved:
             self.unacked[key] &= ~reserved
-            self.committed |= {each for each in self.messages() if each[:2] == key and reserved >> each.batch_index & 1}
+            self.committed |= {
+                each for each in self.messages() if each[:2] == key and reserved >> each.batch_index & 1
+            }
         self.push(number)
 
     @rule()

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.errors import ClosedError, ConfigError, NoTransactionError, UsageError
+from asyncgroup.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectionLost,
+    NoTransactionError,
+    QueueFull,
+    UsageError,
+)
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
@@ -238,11 +245,143 @@ async def test_hooks_and_interceptors_see_the_messages(pulsar: ScriptedPulsar) -
 
 async def test_after_a_reconnect_messages_are_sent_again_and_then_it_ends(pulsar: ScriptedPulsar) -> None:
     pulsar.script[c.CommandSend] = in_turn(Call.cut, Call.default)
+    pulsar.last_sequence_id = 7  # it deduplicates
     async with sending(pulsar, batching=False) as (client, producer):
         async with client.transaction() as txn:
             await producer.send(b"a", transaction=txn)
     assert ends(pulsar) == [TxnAction.COMMIT]
     assert [entry.command.txnid_least_bits for entry in pulsar.stored[TOPIC]] == [0]
+
+
+@pytest.mark.parametrize("kind", ["message", "batch", "chunks"])
+async def test_without_deduplication_a_lost_receipt_aborts(pulsar: ScriptedPulsar, kind: str) -> None:
+    # the broker may have stored it, and would store it once more
+    pulsar.first.max_message_size = 1000
+    pulsar.script[c.CommandSend] = in_turn(Call.default, Call.cut, Call.default)
+    async with sending(pulsar, batching=kind == "batch", chunking=kind == "chunks") as (client, producer):
+        await producer.send(b"before")
+        with pytest.raises(
+            PulsarTransactionAborted, match=r"does not deduplicate.*might be stored twice"
+        ) as raised:
+            async with client.transaction() as txn:
+                for value in (b"x" * 3000,) if kind == "chunks" else (b"x", b"y"):
+                    await producer.enqueue(value, transaction=txn)
+        assert isinstance(raised.value.__cause__, ConnectionLost)
+        assert raised.value.__cause__.may_be_written
+        await producer.send(b"after")
+    assert ends(pulsar) == [TxnAction.ABORT]
+    sent = [one for one in pulsar.commands(c.CommandSend) if one.txnid_least_bits is not None]
+    assert len(sent) <= {"message": 2, "batch": 1, "chunks": 4}[kind], "no frame twice"
+
+
+async def test_what_was_not_written_is_sent_after_a_reconnect(pulsar: ScriptedPulsar) -> None:
+    async with sending(pulsar, batching=False) as (client, producer):
+        async with client.transaction() as txn:
+            await producer.send(b"a", transaction=txn)
+            pulsar.first.cut()
+            await asyncio.sleep(0.001)
+            await producer.send(b"b", transaction=txn)
+            await producer.send(b"c")
+    assert ends(pulsar) == [TxnAction.COMMIT]
+    assert [entry.body for entry in pulsar.stored[TOPIC]] == [b"a", b"b", b"c"]
+
+
+async def test_ordinary_messages_are_sent_again_without_deduplication(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandSend] = in_turn(Call.cut, Call.default)
+    async with sending(pulsar, batching=False) as (_, producer):
+        await producer.send(b"a")
+    assert len(pulsar.commands(c.CommandSend)) == 2
+
+
+# --- messages without waiting -------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_waits_for_the_coordinator_is_sent_in_order(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandAddPartitionToTxn] = late(1.0)
+    async with sending(pulsar, batching=False) as (client, producer):
+        async with client.transaction() as txn:
+            first = [producer.send_nowait(b"%d" % number, transaction=txn) for number in range(3)]
+            outside = producer.send_nowait(b"outside")
+            await outside
+            assert not any(future.done() for future in first)
+            assert producer.pending_messages == 3
+            await producer.enqueue(b"3", transaction=txn)
+            last = producer.send_nowait(b"4", transaction=txn)
+        assert [future.result().entry_id for future in (*first, last)] == [1, 2, 3, 5]
+        assert producer.pending_messages == 0
+    assert [entry.body for entry in pulsar.stored[TOPIC]] == [b"outside", b"0", b"1", b"2", b"3", b"4"]
+    assert len(pulsar.commands(c.CommandAddPartitionToTxn)) == 1
+    assert ends(pulsar) == [TxnAction.COMMIT]
+
+
+async def test_a_batch_without_waiting_is_sent_at_the_end(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandAddPartitionToTxn] = late(1.0)
+    async with sending(pulsar, batching_max_delay=50.0) as (client, producer):
+        started = now()
+        async with client.transaction() as txn:
+            futures = [producer.send_nowait(b"x", transaction=txn) for _ in range(3)]
+        assert now() - started < 2.0
+        assert [future.result().batch_index for future in futures] == [0, 1, 2]
+    assert ends(pulsar) == [TxnAction.COMMIT]
+
+
+async def test_flush_and_close_wait_for_messages_that_wait_for_the_coordinator(
+    pulsar: ScriptedPulsar,
+) -> None:
+    pulsar.script[c.CommandAddPartitionToTxn] = late(1.0)
+    async with PulsarClient(pulsar.url) as client, client.transaction() as txn:
+        async with client.producer("orders") as producer, client.producer("returns") as other:
+            flushed = producer.send_nowait(b"x", transaction=txn)
+            await producer.flush()
+            assert flushed.done()
+            closed = other.send_nowait(b"y", transaction=txn)
+        assert closed.result() is not None
+        async with client.producer("invoices") as producer:
+            failed = producer.send_nowait(b"z", transaction=txn)
+            await producer.aclose(drain=False)
+        with pytest.raises(ClosedError):
+            await failed
+        await txn.abort()
+    assert ends(pulsar) == [TxnAction.ABORT]
+
+
+async def test_no_room_without_waiting(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandAddPartitionToTxn] = late(1.0)
+    async with sending(pulsar, max_pending_messages=2) as (client, producer):
+        async with client.transaction() as txn:
+            for _ in range(2):
+                producer.send_nowait(b"x", transaction=txn)
+            with pytest.raises(QueueFull):
+                producer.send_nowait(b"x", transaction=txn)
+            await producer.flush()
+            producer.send_nowait(b"x", transaction=txn)
+            producer.send_nowait(b"x", transaction=txn)
+            with pytest.raises(QueueFull):
+                producer.send_nowait(b"x", transaction=txn)
+    assert ends(pulsar) == [TxnAction.COMMIT]
+
+
+async def test_errors_of_messages_without_waiting(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandAddPartitionToTxn] = refuse(ServerError.INVALID_TXN_STATUS)
+    async with sending(pulsar, max_pending_messages=2) as (client, producer):
+        txn = client.transaction()
+        with pytest.raises(NoTransactionError, match="not begun"):
+            producer.send_nowait(b"x", transaction=txn)
+        with pytest.raises(PulsarTransactionAborted):
+            async with txn:
+                with pytest.raises(ValueError, match="value"):
+                    producer.send_nowait("x", transaction=txn)  # type: ignore[arg-type]
+                futures = [producer.send_nowait(b"x", transaction=txn) for _ in range(2)]
+                for future in futures:
+                    with pytest.raises(PulsarTransactionAborted, match="InvalidTxnStatus"):
+                        await future
+                with pytest.raises(PulsarTransactionAborted):
+                    producer.send_nowait(b"x", transaction=txn)
+        with pytest.raises(NoTransactionError, match="aborted"):
+            producer.send_nowait(b"x", transaction=txn)
+        for _ in range(2):
+            producer.send_nowait(b"x")  # their room is free
+    assert ends(pulsar) == [TxnAction.ABORT]
 
 
 # --- acknowledgements ---------------------------------------------------------------------------------------------------
@@ -336,6 +475,25 @@ async def test_messages_of_an_aborted_batch_are_delivered_again(pulsar: Scripted
         assert txn.state is PulsarTransactionState.ABORTED
         push(b"a", b"b", b"c", entry_id=1, redelivery_count=1)
         assert [(await consumer.receive()).value for _ in range(2)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("index_acks", [True, False])
+async def test_an_acknowledgement_leaves_messages_that_others_have_acknowledged(
+    pulsar: ScriptedPulsar, *, index_acks: bool
+) -> None:
+    async with consuming(pulsar, index_acks=index_acks) as (_, consumer, push):
+        push(b"a", b"b", b"c", entry_id=1, ack_set=[0b110])
+        for _ in range(2):
+            consumer.ack(await consumer.receive())
+        # another transaction is aborted before the broker has these acknowledgements
+        push(b"a", b"b", b"c", entry_id=1)
+        again = await consumer.receive()
+        assert (again.value, consumer.queued) == (b"a", 0)
+        await consumer.flush()
+        consumer.ack(again)
+        await consumer.flush()
+    found = [bits_of(one.ack_set) for ack in pulsar.commands(c.CommandAck) for one in ack.message_id]
+    assert found == [0b001, 0]
 
 
 async def test_messages_that_another_consumers_transaction_gave_back_are_delivered(

@@ -42,11 +42,11 @@ class _Batch:
 
     def __init__(self, wanted: int, unacked: int) -> None:
         self.wanted = wanted
-        """Those that somebody has to acknowledge."""
+        """The messages that consumers of the subscription have to acknowledge, or have acknowledged."""
         self.unacked = unacked
-        """Those of them that this consumer has to."""
+        """The messages that are left to this consumer."""
         self.held = unacked
-        """Those of them that are in the queue, or with a receiver."""
+        """Unacknowledged messages that are in the queue, or with a receiver."""
         self.in_transactions = 0
         """Those that open transactions have acknowledged: the broker pushes them again if they are aborted."""
         self.acked = 0

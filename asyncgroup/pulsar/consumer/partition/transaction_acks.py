@@ -19,7 +19,7 @@ from typing import Protocol
 
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
-from asyncgroup.lifecycle import mark_retrieved, start_task
+from asyncgroup.lifecycle import await_shared, mark_retrieved, start_task
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS
@@ -132,7 +132,7 @@ class ConsumerTransactions:
             acks = self._open[transaction] = _TransactionAcks(
                 self._core, transaction, self._consumer, self._parts, self
             )
-            transaction.add_participant(acks, acks)
+            transaction.enlisted.add_participant(acks, acks)
         return acks
 
     def begin_abort(self) -> None:
@@ -205,7 +205,7 @@ class _TransactionAcks:
                 acked.ids.append(message)
             self._parts.unacked.add_to_transaction(key, bit)
         if self.task is None:
-            self._transaction.operations.begin()
+            self._transaction.enlisted.operations.begin()
             self.task = start_task(
                 self._send_all(), name=f"{self._consumer.name}: ACK in {self._transaction!r}"
             )
@@ -215,7 +215,8 @@ class _TransactionAcks:
         failure: Exception | None = None
         try:
             consumer = self._consumer
-            await self._transaction.add_subscription(str(consumer.topic), consumer.subscription)
+            enlisted = self._transaction.enlisted
+            await await_shared(enlisted.subscription(str(consumer.topic), consumer.subscription))
             while self._next or self._unsent_cumulative is not None:
                 await self._send_some()
         except Exception as error:  # noqa: BLE001  without the acknowledgement it cannot be committed
@@ -228,7 +229,7 @@ class _TransactionAcks:
             self._failed += self._next.values()
             self._next = {}
             self.task = None
-            self._transaction.operations.end(failure)
+            self._transaction.enlisted.operations.end(failure)
 
     async def _send_some(self) -> None:
         self._parts.acks.send()  # ordinary ones of before, so that the broker finds a conflict with them
