@@ -113,7 +113,7 @@ class PulsarClient(NamedArguments):
 
         Raises PulsarServerError (TopicNotFound), TransportError.
         """
-        return await self._inner.lookup.partitions_of(TopicName.parse(topic), create=False)
+        return await self._inner.clusters.partitions_of(TopicName.parse(topic), create=False)
 
     async def topics(self, namespace: str = "public/default") -> list[str]:
         """Return the names of the persistent topics in `tenant/namespace`, sorted; each partition is a topic. Raises ConfigError."""

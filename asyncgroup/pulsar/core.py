@@ -17,6 +17,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.pulsar.attach_history import AttachHistory, attach_reports
 from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.connection.cluster_lookups import ClusterLookups
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup
 from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
@@ -65,7 +66,8 @@ class ClientCore:
         self.lookup = TopicLookup(
             service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
         )
-        self._other_clusters: dict[str, TopicLookup] = {}  # by service URL
+        self.clusters = ClusterLookups(self.lookup, self._open_lookup)
+        """The lookups of all clusters that its topics are in; `lookup` is that of the service URL."""
         self.memory = MemoryBudget(config.memory_limit, "memory_limit")
         """Bytes of the messages of all producers that have no receipt."""
         self.consumers: dict[int, CountedConsumer] = {}
@@ -95,14 +97,14 @@ class ClientCore:
     ) -> Reconnector:
         """Return what keeps a producer or consumer at the broker of its topic; hooks get no events of a role of None."""
         slot = self.pool.new_slot()
-        lookup = self.lookup
+        lookup = self.clusters.of(topic)
 
         async def open_connection(broker: BrokerOfTopic) -> PulsarConnection:
             return await self.pool.get(broker.logical, broker.physical, slot)
 
         def to_cluster(url: str) -> None:
             nonlocal lookup
-            lookup = self._lookup_at(url)
+            lookup = self.clusters.move(topic, url)
 
         made = Reconnector(
             name,
@@ -122,14 +124,8 @@ class ClientCore:
         made.to_cluster = to_cluster
         return made
 
-    def _lookup_at(self, url: str) -> TopicLookup:
-        """Return the lookup of another cluster, for topics that have moved there. Raises ConfigError."""
-        found = self._other_clusters.get(url)
-        if found is None:
-            found = self._other_clusters[url] = TopicLookup(
-                ServiceUrl.parse(url), self.pool, self.config, self.new_backoff, 0
-            )
-        return found
+    def _open_lookup(self, url: str) -> TopicLookup:
+        return TopicLookup(ServiceUrl.parse(url), self.pool, self.config, self.new_backoff, 0)
 
     def new_watch_reconnector(self, name: str, attached: Attached) -> Reconnector:
         """Return what keeps a watcher of topics at a broker of the service URL; it has no time limit."""
@@ -157,6 +153,5 @@ class ClientCore:
         await wait_shielded(start_task(self._close(), name="close a client"))
 
     async def _close(self) -> None:
-        for lookup in (self.lookup, *self._other_clusters.values()):
-            await lookup.aclose()
+        await self.clusters.aclose()
         await self.pool.aclose()

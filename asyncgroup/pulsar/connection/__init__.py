@@ -3,5 +3,5 @@
 - `connecting` opens a `connection`, which has its `requests`, `credentials` and `keep_alive`.
 - `reports`: the events of a connection and its requests for hooks.
 - `listeners`: what it calls of producers and consumers, which are `registered`.
-- `pool`: the connections of a client. `lookup`: which broker has a topic.
+- `pool`: the connections of a client. `lookup`: which broker has a topic. `cluster_lookups`: in which cluster, when topics move.
 """

@@ -57,7 +57,7 @@ class TopicPartitions:
 
     async def open(self, core: ClientCore) -> None:
         """Look the topic up, and register at the brokers of all partitions."""
-        count = await core.lookup.partitions_of(self._topic)
+        count = await core.clusters.partitions_of(self._topic)
         await self._add(core, count)
         config = self._config
         interval = config.batching_max_delay * config.routing_switch_frequency if config.batching else 0.0
@@ -72,7 +72,7 @@ class TopicPartitions:
         while True:
             await asyncio.sleep(core.config.partitions_update_interval)
             try:
-                count = await core.lookup.partitions_of(self._topic, create=False)
+                count = await core.clusters.partitions_of(self._topic, create=False)
                 if count > self.count:
                     await self._add(core, count)
             except AsyncGroupError as error:

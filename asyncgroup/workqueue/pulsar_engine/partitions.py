@@ -141,7 +141,7 @@ class SubscribedPartitions(PartitionOwner):
         """Begin with the partitions of a topic; one that fails is tried again by `watch`."""
         error: Exception | None = None
         try:
-            count = await self._core().lookup.partitions_of(topic)
+            count = await self._core().clusters.partitions_of(topic)
         except Exception as raised:  # noqa: BLE001  `open` raises it, or it is reported
             error = raised
         self._looking.discard(topic)
@@ -204,7 +204,7 @@ class SubscribedPartitions(PartitionOwner):
                 if alone in self.readers:
                     continue
                 try:
-                    count = await core.lookup.partitions_of(topic, create=False)
+                    count = await core.clusters.partitions_of(topic, create=False)
                 except AsyncGroupError as error:
                     self._report(error)
                     continue

@@ -50,7 +50,7 @@ class NamedTopics:
 
     async def open(self, core: ClientCore) -> bool:
         """Subscribe to all partitions of all topics."""
-        counts = await asyncio.gather(*(core.lookup.partitions_of(topic) for topic in self._topics))
+        counts = await asyncio.gather(*(core.clusters.partitions_of(topic) for topic in self._topics))
         found = list[TopicName]()
         for topic, count in zip(self._topics, counts, strict=True):
             found += self._missing(topic, count)
@@ -73,7 +73,7 @@ class NamedTopics:
             await asyncio.sleep(core.config.partitions_update_interval)
             for topic in self._growing:
                 try:
-                    count = await core.lookup.partitions_of(topic, create=False)
+                    count = await core.clusters.partitions_of(topic, create=False)
                     if missing := self._missing(topic, count):
                         await self._partitions.add(core, missing, config)
                 except AsyncGroupError as error:
