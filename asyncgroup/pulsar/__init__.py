@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.pulsar.transactions.transaction import PulsarTransaction, PulsarTransactionState
     from asyncgroup.pulsar.transactions.txn_id import TxnId
-    from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+    from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, TopicMessageId
 
 __all__ = [
     "EARLIEST",
@@ -84,6 +84,7 @@ __all__ = [
     "SubscriptionType",
     "TlsAuthentication",
     "TokenAuthentication",
+    "TopicMessageId",
     "TransactionsNotEnabled",
     "TxnId",
 ]
@@ -112,7 +113,7 @@ _NAMES = {
     ],
     "transactions.transaction": ["PulsarTransaction", "PulsarTransactionState"],
     "transactions.txn_id": ["TxnId"],
-    "wire.message_id": ["EARLIEST", "LATEST", "MessageId"],
+    "wire.message_id": ["EARLIEST", "LATEST", "MessageId", "TopicMessageId"],
 }
 """The public names of each module."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from datetime import datetime
 from types import TracebackType
@@ -18,7 +18,7 @@ from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.named_arguments import NO_ARGUMENT, NamedArguments
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.multi_topics_consumer import PulsarMultiTopicsConsumer
+from asyncgroup.pulsar.consumer.multi_topics_consumer import consumer_class
 from asyncgroup.pulsar.consumer.reader import PulsarReader
 from asyncgroup.pulsar.consumer.table_view import PulsarTableView
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
@@ -149,24 +149,22 @@ class PulsarClient(NamedArguments):
         if not isinstance(kind, SubscriptionType):
             raise ConfigError("type", type, "one of " + ", ".join(SUBSCRIPTION_TYPES))
         settings = PulsarConsumerConfig.of(config)
-        if isinstance(topic, re.Pattern) or (
-            isinstance(topic, Collection) and not isinstance(topic, str | bytes | Mapping)
-        ):
-            return PulsarMultiTopicsConsumer(lambda: self._inner, topic, subscription, kind, settings)
-        return PulsarTopicConsumer(lambda: self._inner, topic, subscription, kind, settings)
+        return consumer_class(topic)(lambda: self._inner, topic, subscription, kind, settings)
 
     def reader(
         self,
-        topic: str,
-        start: str | MessageId | datetime = "latest",
+        topic: str | Collection[str] | re.Pattern[str],
+        start: str | MessageId | datetime | Iterable[MessageId] = "latest",
         *,
         inclusive: bool = False,
         config: PulsarConsumerConfig | None = None,
     ) -> PulsarReader:
         """Return a reader of a topic, to be entered with `async with`: it has no subscription that stays.
 
-        `start` is `earliest`, `latest`, a time of publication (a datetime with a time zone), or a MessageId of a topic without
-        partitions, which is read itself if `inclusive`. Raises ConfigError.
+        `topic` may be several names, or a compiled pattern, as in `subscribe`. `start` is `earliest`, `latest`, a time of publication (a
+        datetime with a time zone), a MessageId of a topic without partitions, or a list with an id for each partition, of several
+        topics a TopicMessageId; the partitions without one are read from their first message on. The messages with these ids are
+        read themselves if `inclusive`. Raises ConfigError.
         """
         return PulsarReader(
             lambda: self._inner, topic, start, PulsarConsumerConfig.of(config), inclusive=inclusive

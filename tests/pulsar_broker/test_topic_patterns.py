@@ -12,11 +12,13 @@ import pytest
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar import (
+    MessageId,
     PulsarClient,
     PulsarConsumerConfig,
     PulsarProducer,
     PulsarProducerConfig,
     PulsarTopicConsumer,
+    TopicMessageId,
 )
 from asyncgroup.pulsar.wire.commands import CommandWatchTopicUpdate
 from asyncgroup.pulsar.wire.topic_name import topics_hash
@@ -93,6 +95,30 @@ async def test_the_messages_of_several_topics_are_acknowledged_not_their_ids() -
             async with client.subscribe("c", "s") as other:
                 await produce(client, "c", b"1")
                 consumer.ack(await other.receive())
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+async def test_a_stored_id_with_its_topic_is_acknowledged_and_sought_to(partitions: int) -> None:
+    async with embedded(default_partitions=partitions) as (pulsar, client):
+        async with client.subscribe(["a", "b"], "s", type="shared") as consumer:
+            await produce(client, "b", b"1")
+            message = await consumer.receive()
+            stored = bytes(message.message_id)
+            consumer.nack(TopicMessageId("b", MessageId.from_bytes(stored)), delay=1)
+            assert await consumer.receive() == message
+            with pytest.raises(ConfigError, match="one of the topics"):
+                consumer.ack(TopicMessageId("c", MessageId.from_bytes(stored)))
+            consumer.ack(TopicMessageId("b", MessageId.from_bytes(stored)))
+            await consumer.flush()
+            assert not pulsar.subscription("b", "s").backlog
+            await consumer.seek(TopicMessageId("b", MessageId.from_bytes(stored)))
+            assert await consumer.receive() == message
+            ends = await consumer.last_message_ids()
+            last = next(each for each in ends if each.entry_id >= 0)
+            assert (last[:3], repr(last)) == (
+                message.message_id[:3],
+                repr(TopicMessageId("b", MessageId(*last))),
+            )
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

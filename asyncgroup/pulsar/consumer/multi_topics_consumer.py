@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from asyncgroup.checks import check_duration_or_zero, wrong_type
@@ -19,10 +19,10 @@ from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
 from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import MessageId, TopicMessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
-__all__ = ["PulsarMultiTopicsConsumer"]
+__all__ = ["PulsarMultiTopicsConsumer", "consumer_class"]
 
 
 class _Members:
@@ -48,7 +48,10 @@ class _Members:
 
 
 class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
-    """A consumer of several topics, which share its limits. Messages are acknowledged as messages: their ids name no topic."""
+    """A consumer of several topics, which share its limits.
+
+    Messages are acknowledged as messages, or by a TopicMessageId: an id alone names no topic.
+    """
 
     _pattern: PatternTopics | None = None
     _topics_pattern: TopicsPattern | None = None
@@ -101,10 +104,11 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
 
     def _find(self, message: PulsarMessage | MessageId) -> PulsarConsumer | None:
         """Return the consumer of a message; None for one of a topic that was deleted since."""
-        if not isinstance(message, PulsarMessage):
+        if not isinstance(message, PulsarMessage | TopicMessageId):
             if isinstance(message, MessageId):
-                raise ConfigError("message", str(message), "the message: an id names none of several topics")
-            raise wrong_type("message", message, "a PulsarMessage")
+                allowed = "the message, or a TopicMessageId: an id names none of several topics"
+                raise ConfigError("message", str(message), allowed)
+            raise wrong_type("message", message, "a PulsarMessage or a TopicMessageId")
         found = self._partitions.find(message.topic, message.partition)
         if found is not None:
             return found.consumer
@@ -155,3 +159,20 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
             check_duration_or_zero("delay", delay)
         if (consumer := self._find(message)) is not None:
             consumer.outcomes.nack(message, delay)
+
+    async def last_message_ids(self) -> list[MessageId]:
+        """Return the TopicMessageId of the last message of each partition; its entry is -1 in an empty one.
+
+        Raises PulsarServerError, TransportError.
+        """
+        topics = [str(each.topic) for each in self.partitions]
+        found = await super().last_message_ids()
+        return [TopicMessageId(topic, last) for topic, last in zip(topics, found, strict=True)]
+
+
+def consumer_class(topic: object) -> type[PulsarTopicConsumer]:
+    """Return the class of a consumer of one topic, or of several or a pattern."""
+    is_several = isinstance(topic, re.Pattern) or (
+        isinstance(topic, Collection) and not isinstance(topic, str | bytes | Mapping)
+    )
+    return PulsarMultiTopicsConsumer if is_several else PulsarTopicConsumer

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, Self
 
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError, DecodeError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.pulsar.wire.commands import MessageIdData
+from asyncgroup.pulsar.wire.topic_name import TopicName
 
-__all__ = ["EARLIEST", "LATEST", "BatchMessageId", "ChunkMessageId", "MessageId", "is_message_id"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "BatchMessageId",
+    "ChunkMessageId",
+    "MessageId",
+    "TopicMessageId",
+    "is_message_id",
+]
 
 _new: Final = tuple.__new__
 _SIGN: Final = 1 << 63
@@ -136,6 +146,54 @@ class ChunkMessageId(MessageId):
         return MessageId(*self), self.first_chunk_id
 
 
+class TopicMessageId(MessageId):
+    """The id of a message with its topic (Java's `TopicMessageId`), as consumers and readers of several topics take it.
+
+        TopicMessageId("orders", MessageId.from_bytes(stored))
+
+    `topic` may be the name of a partition, `orders-partition-3`, for an id that has none. `bytes()` and `str()` are those of
+    the id: the topic is stored beside them. In comparisons it does not count. Raises ConfigError.
+    """
+
+    topic: str
+    """The full name of the topic, without the number of a partition, as in a PulsarMessage."""
+    message_id: MessageId
+    """The id without the topic."""
+
+    def __new__(cls, topic: str, message_id: MessageId) -> Self:
+        name = TopicName.parse(topic)
+        if not isinstance(message_id, MessageId):
+            raise wrong_type("message_id", message_id, "a MessageId")
+        ledger, entry, partition, index = message_id
+        if partition < 0:
+            partition = name.partition
+        elif name.partition not in (-1, partition):
+            raise ConfigError("message_id", str(message_id), f"an id of {name}")
+        found = _new(cls, (ledger, entry, partition, index))
+        found.topic = str(name.whole)
+        found.message_id = message_id
+        return found
+
+    @property
+    def batch_size(self) -> int | None:
+        """That of the id."""
+        return self.message_id.batch_size
+
+    @property
+    def first_chunk_id(self) -> MessageId | None:
+        """That of the id."""
+        return self.message_id.first_chunk_id
+
+    def __repr__(self) -> str:
+        return f"TopicMessageId({self.topic!r}, {self.message_id!r})"
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.message_id)
+
+    def __getnewargs__(self) -> tuple[str, MessageId]:
+        return self.topic, self.message_id
+
+
 EARLIEST: Final = MessageId(-1, -1)
 """Before the first message of a topic."""
 
@@ -151,6 +209,7 @@ add_foreign_names(
         "to_byte_array": "bytes(message_id)",
         "deserialize": "MessageId.from_bytes(data)",
         "from_byte_array": "MessageId.from_bytes(data)",
+        "from_byte_array_with_topic": "TopicMessageId(topic, MessageId.from_bytes(data))",
         "get_ledger_id": "message_id.ledger_id",
         "get_entry_id": "message_id.entry_id",
     },

@@ -11,7 +11,14 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import ConfigError, DecodeError
 from asyncgroup.pulsar.wire.commands import MessageIdData
-from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, BatchMessageId, ChunkMessageId, MessageId
+from asyncgroup.pulsar.wire.message_id import (
+    EARLIEST,
+    LATEST,
+    BatchMessageId,
+    ChunkMessageId,
+    MessageId,
+    TopicMessageId,
+)
 from tests.pulsar.wire.strategies import drawn, signed
 
 IDS = st.builds(MessageId, signed(64), signed(64), signed(32), st.integers(-1, (1 << 31) - 1))
@@ -70,6 +77,34 @@ def test_the_c_plus_plus_client_stores_the_same_bytes(found: MessageId) -> None:
     theirs = pulsar.MessageId.deserialize(bytes(found))
     assert (theirs.ledger_id(), theirs.entry_id(), theirs.partition(), theirs.batch_index()) == found
     assert theirs.serialize() == bytes(found)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        MessageId(1, 2, 3),
+        BatchMessageId(1, 2, 3, 4, 700),
+        ChunkMessageId(MessageId(1, 20, 3), MessageId(1, 2, 3)),
+    ],
+)
+def test_an_id_with_its_topic_is_the_id(found: MessageId) -> None:
+    named = TopicMessageId("orders", found)
+    assert (named, hash(named), str(named), bytes(named)) == (found, hash(found), str(found), bytes(found))
+    for same in (named, copy.copy(named), copy.deepcopy(named), pickle.loads(pickle.dumps(named))):
+        assert type(same) is TopicMessageId
+        assert (same.topic, same.message_id) == ("persistent://public/default/orders", found)
+        assert (same.batch_size, same.first_chunk_id) == (found.batch_size, found.first_chunk_id)
+    assert "orders" in repr(named)
+
+
+def test_the_topic_of_an_id_may_be_a_partition() -> None:
+    found = TopicMessageId("shop/eu/orders-partition-3", MessageId(1, 2))
+    assert (found.topic, found.partition) == ("persistent://shop/eu/orders", 3)
+    assert TopicMessageId("orders-partition-3", MessageId(1, 2, 3)).partition == 3
+    with pytest.raises(ConfigError, match="an id of persistent://public/default/orders-partition-3"):
+        TopicMessageId("orders-partition-3", MessageId(1, 2, 4))
+    with pytest.raises(ConfigError, match="a MessageId"):
+        TopicMessageId("orders", "1:2:3")  # type: ignore[arg-type]
 
 
 def test_a_size_that_is_no_size_is_left_out() -> None:
