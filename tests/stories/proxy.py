@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Self
 
-__all__ = ["TcpProxy"]
+__all__ = ["TcpProxy", "connector_to"]
 
 CHUNK = 64 * 1024
 
@@ -121,3 +122,19 @@ class TcpProxy:
 
 class _ConnectionCut(Exception):
     """Ends both directions of a connection."""
+
+
+def connector_to(port: int) -> Callable[[str, int], Awaitable[socket.socket]]:
+    """Return a client's `connector` for which all servers are at a port of this machine, that of a proxy in another process."""
+
+    async def connect(_host: str, _port: int) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    return connect

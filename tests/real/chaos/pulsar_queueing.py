@@ -12,7 +12,6 @@ import logging
 import os
 import random
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from asyncgroup.workqueue.pulsar_engine.engine import PulsarEngine
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
 from tests.real.chaos.journal import Journal
 from tests.real.chaos.queueing import LONGEST_WORK, MAX_REDELIVERIES, failures_of
+from tests.stories.proxy import connector_to
 
 __all__ = ["RECEIVER_QUEUE", "PulsarQueueingSettings"]
 
@@ -168,17 +168,7 @@ async def consume(settings: PulsarQueueingSettings) -> None:
     journal.write("start", os.getpid())
     closing = asyncio.Event()
 
-    async def connect(_host: str, _port: int) -> socket.socket:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", settings.proxy))
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-
-    config = PulsarConfig(connector=connect, retry_backoff_max=2.0)
+    config = PulsarConfig(connector=connector_to(settings.proxy), retry_backoff_max=2.0)
     async with opened(lambda: queue_of(settings, config, journal)) as queue:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, closing.set)
         run = asyncio.create_task(queue.run(Handling(journal).handle))
