@@ -22,7 +22,7 @@ from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
-from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, TopicMessageId
 from tests.apache_pulsar import RunningPulsar
 from tests.pulsar_broker.key_owners import KEYS, OWNERS
 
@@ -452,3 +452,47 @@ async def test_a_reader(apache_pulsar: RunningPulsar, in_batch: bool) -> None:
         async with client.reader(topic) as reader:
             assert not await reader.has_message_available()
     assert await apache_pulsar.admin.subscriptions(topic) == []
+
+
+@pytest.mark.full
+async def test_a_reader_of_several_topics(apache_pulsar: RunningPulsar) -> None:
+    """A topic with two partitions, and one without: by their ids, which a program has stored, and by time."""
+    topics = [f"persistent://public/default/{new_topic()}" for _ in range(2)]
+    await apache_pulsar.admin.create_partitioned_topic(topics[1], 2)
+    values = [b"%d" % number for number in range(20)]
+    await produce(apache_pulsar, topics[0], *values[:10])
+    await produce(apache_pulsar, topics[1], *values[10:])
+    stored: dict[bytes | None, tuple[str, bytes]] = {}
+
+    async def read_all(reader: PulsarReader) -> list[bytes | None]:
+        found = []
+        while await reader.has_message_available():
+            found.append(await reader.read())
+        stored.update({each.value: (each.topic, bytes(each.message_id)) for each in found})
+        return sorted((message.value for message in found), key=lambda value: int(value or b"-1"))
+
+    def place(value: bytes) -> TopicMessageId:
+        topic, data = stored[value]
+        return TopicMessageId(topic, MessageId.from_bytes(data))
+
+    async with asyncio.timeout(LIMIT), PulsarClient(apache_pulsar.service_url) as client:
+        async with client.reader(topics, "earliest") as reader:
+            assert await read_all(reader) == values
+            ends = await reader.last_message_ids()
+        places = {(end.topic, end.partition) for end in ends if isinstance(end, TopicMessageId)}
+        assert places == {(topics[0], -1), (topics[1], 0), (topics[1], 1)}
+        partition = place(b"15").partition
+        rest = [value for value in values[10:] if int(value) > 15 or place(value).partition != partition]
+        async with client.reader(topics, [place(b"4"), place(b"15")]) as reader:
+            assert await read_all(reader) == [*values[5:10], *rest]
+            await reader.seek([place(b"2")])
+            assert await read_all(reader) == values[2:10]
+        async with client.reader(topics, ends) as reader:
+            assert await read_all(reader) == []
+        between = datetime.now(UTC)
+        await asyncio.sleep(0.1)
+        await produce(apache_pulsar, topics[1], b"20")
+        async with client.reader(topics, between) as reader:
+            assert await read_all(reader) == [b"20"]
+            await reader.seek("earliest")
+            assert len(await read_all(reader)) == 21
