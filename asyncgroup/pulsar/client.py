@@ -1,4 +1,4 @@
-"""PulsarClient: what producers and consumers of a Pulsar cluster are made with."""
+"""PulsarClient: creates the producers, consumers and readers of a Pulsar cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection calls of its producers, consumers and watchers; none of these methods waits, and none may raise."""
+"""Callbacks of a connection for its producers, consumers and watchers; none of these methods waits, and none may raise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SendsCommands(Protocol):
 
 
 class ConnectionListener(Protocol):
-    """What all of them get. After either call the connection has forgotten the listener."""
+    """Callbacks that all listeners have. After either call the connection has forgotten the listener."""
 
     def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
         """The broker has closed this one: connect again, at `assigned_url` if there is one (PIP-307)."""

@@ -33,7 +33,7 @@ _log = escaping_logger("asyncgroup.pulsar")
 
 
 class RegisteredListeners:
-    """Those of `connection`, by their ids.
+    """The listeners of `connection`, by their ids.
 
     `check_open()` raises ConnectionLost when the connection has ended; `is_tls()` says which of two assigned URLs is meant; `on_removed()`
     is called when one was removed, or was closed by the broker.

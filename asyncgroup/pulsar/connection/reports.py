@@ -1,4 +1,4 @@
-"""ConnectionReports: what a connection tells hooks, and Pulsar's names of its requests.
+"""ConnectionReports: the events of a connection for hooks, and Pulsar's names of its requests.
 
 Messages and receipts are no requests: consumers and producers report them, by entry and by batch.
 """

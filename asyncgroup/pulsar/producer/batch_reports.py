@@ -1,4 +1,4 @@
-"""BatchReports: what a producer tells hooks about each batch that is stored or has failed, as a producer of Kafka does."""
+"""BatchReports: the events for hooks of each batch that is stored or has failed, as those of a producer of Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_OFFSET = -1
 
 
 class BatchReports:
-    """Those of one partition; `now` returns the loop time."""
+    """The events of one partition; `now` returns the loop time."""
 
     def __init__(self, hooks: Hooks, topic: TopicName, now: Callable[[], float]) -> None:
         self._hooks = hooks

@@ -1,4 +1,4 @@
-"""SendTimers: when the open batch of a producer is closed, when a message is too old, and who waits for all of them.
+"""SendTimers: closes the open batch of a producer after its delay, ends messages after `send_timeout`, and completes flushes.
 
 A timer that finds that it is early is set again; it is not moved by each message.
 """

@@ -1,4 +1,4 @@
-"""What stands beside a message's bytes: metadata of an entry, of one message of a batch, and of the broker."""
+"""Metadata of an entry, of one message of a batch, and what the broker adds."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ RETRY_AFTER: Final = 1.0
 
 
 class AckFailure(NamedTuple):
-    """Acknowledgements that the broker has refused, or not answered, and none that it has confirmed after them."""
+    """Acknowledgements in a row that the broker has refused or not answered."""
 
     since: float
     """Loop time of the first one."""

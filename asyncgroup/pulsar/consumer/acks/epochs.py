@@ -1,4 +1,4 @@
-"""ConsumerEpoch: tells entries that were pushed before a redelivery of everything from those after it. Pure state.
+"""ConsumerEpoch: distinguishes entries that were pushed before a redelivery of everything from later ones. Pure state.
 
 In Exclusive and Failover subscriptions a redelivery is of all that is not acknowledged, in order. Entries that the broker pushed
 before it has processed the request would be delivered out of order: they have an older epoch, and are dropped on arrival and,

@@ -1,4 +1,4 @@
-"""ConsumerParts: what a consumer of one partition has of it: its queue, what is not acknowledged, and what it owes the broker."""
+"""ConsumerParts: the receiver queue, the unacknowledged entries and the pending requests of the consumer of one partition."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ class ConsumerParts:
             on_error,
             self.reports.chunks_dropped,
         )
-        self.subscribing = Subscribing(
-            str(topic), identity.subscription, kind, config, consumer_id, creates_topic=creates_topic
-        )
+        self.subscribing = Subscribing(identity, creates_topic=creates_topic)
         self.arrivals.start = self.subscribing.start
 
     def __repr__(self) -> str:

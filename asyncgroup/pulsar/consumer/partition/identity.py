@@ -1,4 +1,4 @@
-"""ConsumerIdentity: which consumer of one partition it is."""
+"""ConsumerIdentity: id, partition, subscription and configuration of one consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ConsumerIdentity"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerIdentity:
-    """What the parts of a consumer know of it from its beginning to its end."""
+    """The facts of a consumer that do not change; its parts share them."""
 
     id: int
     """Unique among the consumers of the client."""

@@ -1,4 +1,4 @@
-"""PulsarConsumerListener: what a consumer of a partition calls of its user."""
+"""PulsarConsumerListener: callbacks of the consumer of one partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["PulsarConsumerListener"]
 
 
 class PulsarConsumerListener:
-    """Its methods are called in callbacks of the event loop: they must not wait, and only the first may raise. These do nothing."""
+    """Base of listeners, whose methods do nothing. The event loop calls them: they must not wait, and only `check_broker` may raise."""
 
     def check_broker(self, server_version: str) -> None:
         """Raise ConfigError for a broker that cannot be used, which ends the consumer; before it registers there."""

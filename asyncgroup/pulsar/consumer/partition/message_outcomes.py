@@ -1,4 +1,4 @@
-"""MessageOutcomes: what becomes of the messages of a consumer: acknowledged, or delivered again, at once or later.
+"""MessageOutcomes: acknowledges the messages of a consumer, or has them delivered again, at once or later.
 
 Messages that were taken before an attachment ended may come again. An acknowledgement of such a message counts, and takes it out
 of the queue if it is there; after a seek it does not.

@@ -1,4 +1,4 @@
-"""ConsumerReports: what a consumer tells hooks, for each entry that arrives and each acknowledgement that is answered."""
+"""ConsumerReports: the events of a consumer for hooks: entries that arrive, acknowledgements that are answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_OFFSET: Final = -1
 
 
 class ConsumerReports:
-    """Those of the consumer of one partition. Each is None if no hook listens, so that an entry costs a comparison."""
+    """The events of the consumer of one partition. Each is None if no hook listens, so that an entry costs a comparison."""
 
     def __init__(self, hooks: Hooks, subscription: str, topic: TopicName) -> None:
         self._hooks = hooks

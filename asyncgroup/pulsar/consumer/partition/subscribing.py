@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncgroup.pulsar.consumer.config import POSITIONS, PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.config import POSITIONS, SubscriptionType
+from asyncgroup.pulsar.consumer.partition.identity import ConsumerIdentity
 from asyncgroup.pulsar.consumer.receiving.arrivals import AFTER_ALL, StartPosition
 from asyncgroup.pulsar.wire.commands import CommandSubscribe, IntRange, KeySharedMeta, MessageIdData
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
@@ -14,7 +15,7 @@ AUTO_SPLIT, STICKY = 0, 1
 
 
 class Subscribing:
-    """What a consumer of one partition subscribes with.
+    """Makes the SUBSCRIBE commands of the consumer of one partition.
 
     The broker keeps the position of a durable subscription. One that is not durable ends with its consumer, so it continues at
     `start`, which the consumer moves along.
@@ -22,20 +23,16 @@ class Subscribing:
 
     def __init__(
         self,
-        topic: str,
-        subscription: str,
-        kind: SubscriptionType,
-        config: PulsarConsumerConfig,
-        consumer_id: int,
+        identity: ConsumerIdentity,
         *,
         creates_topic: bool = True,
     ) -> None:
         self._creates_topic = creates_topic
-        self._topic = topic
-        self._subscription = subscription
-        self._kind = kind
-        self._config = config
-        self._id = consumer_id
+        self._topic = str(identity.topic)
+        self._subscription = identity.subscription
+        self._kind = identity.kind
+        self._config = config = identity.config
+        self._id = identity.id
         self.start: StartPosition | None = None
         """The first message that is wanted of a subscription that is not durable; None for `latest` or `earliest`."""
         if isinstance(config.initial_position, MessageId):

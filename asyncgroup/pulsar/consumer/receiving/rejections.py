@@ -1,4 +1,4 @@
-"""Rejections: what becomes of entries from which no message is delivered. None is dropped without a reaction.
+"""Rejections: acknowledges entries from which no message is delivered, or asks for them again. None is dropped without that.
 
 An entry that is not wanted is acknowledged, one that cannot be read as well, with the reason. Chunks that cannot become a value are
 acknowledged, and those that may become one later are asked for again.
