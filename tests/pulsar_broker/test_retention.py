@@ -18,6 +18,7 @@ from asyncgroup.pulsar_broker import EmbeddedPulsar
 from asyncgroup.pulsar_broker.topics import retention
 from asyncgroup.pulsar_broker.topics.policies import RetentionPolicies
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.retention_stories import KEPT, read_all, values_kept
 
 pytestmark = pytest.mark.virtual(max_virtual_time=20_000)
 
@@ -48,15 +49,6 @@ async def ack(client: PulsarClient, count: int) -> None:
         await consumer.flush()
 
 
-async def read(client: PulsarClient) -> list[bytes | None]:
-    """Return the values that a reader finds, from the earliest on."""
-    found = []
-    async with client.reader("t", start="earliest") as reader:
-        while await reader.has_message_available():
-            found.append((await reader.read()).value)
-    return found
-
-
 def kept(pulsar: EmbeddedPulsar) -> list[bytes | None]:
     return [message.value for message in pulsar.messages("t")]
 
@@ -67,7 +59,17 @@ async def test_without_a_policy_everything_is_kept() -> None:
         await ack(client, 2)
         pulsar.unload("t")
         await asyncio.sleep(1_000)
-        assert kept(pulsar) == await read(client) == [b"1", b"2"]
+        assert kept(pulsar) == await read_all(client, "t") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("acked", KEPT)
+async def test_what_pulsar_keeps_by_default(acked: int | None) -> None:
+    async with embedded(retention_time=0.0, retention_size=0) as (pulsar, client):
+
+        async def unload(topic: str) -> None:
+            pulsar.unload(topic)
+
+        assert await values_kept(client, "t", acked, unload, 20.0) == KEPT[acked]
 
 
 async def test_a_ledger_is_forgotten_when_its_time_has_passed() -> None:
@@ -79,9 +81,11 @@ async def test_a_ledger_is_forgotten_when_its_time_has_passed() -> None:
         pulsar.unload("t")
         await send(client, b"3")
         await asyncio.sleep(580)
-        assert kept(pulsar) == await read(client) == [b"1", b"2", b"3"], "its time counts from its end"
+        assert kept(pulsar) == await read_all(client, "t") == [b"1", b"2", b"3"], (
+            "its time counts from its end"
+        )
         await asyncio.sleep(40)
-        assert kept(pulsar) == await read(client) == [b"3"]
+        assert kept(pulsar) == await read_all(client, "t") == [b"3"]
         await ack(client, 1)
         view = pulsar.subscription("t", "s")
         assert (view.backlog, view.acknowledged, pulsar.topic("t").messages) == (0, 1, 3)
@@ -107,13 +111,13 @@ async def test_a_topic_without_subscriptions_forgets_all_ledgers_but_the_last() 
     async with embedded(retention_time=0.0, retention_size=0) as (pulsar, client):
         ids = await send(client, b"1", b"2")
         pulsar.unload("t")
-        assert await read(client) == [b"1", b"2"]
+        assert await read_all(client, "t") == [b"1", b"2"]
         await asyncio.sleep(20)
-        assert kept(pulsar) == await read(client) == []
+        assert kept(pulsar) == await read_all(client, "t") == []
         assert pulsar.topic("t").last_message_ids[0].entry_id == -1
         [following] = await send(client, b"3")
         assert following.ledger_id > ids[0].ledger_id
-        assert await read(client) == [b"3"]
+        assert await read_all(client, "t") == [b"3"]
 
 
 async def test_the_oldest_ledgers_are_forgotten_until_the_rest_has_the_size() -> None:
