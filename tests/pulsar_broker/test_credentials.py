@@ -17,6 +17,7 @@ from asyncgroup.pulsar.wire.commands import CommandError, FeatureFlags
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker import EmbeddedPulsar
 from asyncgroup.pulsar_broker.credentials import AcceptedCredentials, CredentialRefused
+from tests.pulsar_broker.credential_stories import STORIES, Tokens
 from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
@@ -251,3 +252,15 @@ def test_headers_of_http(header: str, role: str | None) -> None:
     else:
         with pytest.raises(CredentialRefused):
             accepted.role_of_header(header)
+
+
+# --- as Apache Pulsar -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STORIES)
+async def test_answers_are_those_of_apache_pulsar(name: str) -> None:
+    roles = {"valid": "admin", "fresh": "admin", "expiring": "admin", "other": "other"}
+    tokens, story = Tokens(*roles), STORIES[name]
+    async with embedded(tokens=roles) as pulsar:
+        found = await story.run(pulsar.service_url, tokens, lambda: pulsar.expire_token("expiring"), 200.0)
+    assert found == list(story.expected)
