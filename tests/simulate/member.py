@@ -87,7 +87,7 @@ class SimMember(Program):
     def _prepare(self) -> None:
         self.spec = self.handler.spec = self._next_spec
 
-    async def _open(self) -> None:
+    async def _run_once(self) -> None:
         group = ConsumerGroup(self.world.bootstrap_servers, GROUP, self._config, hooks=[self])
         if self.spec.is_consumer:
             group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
@@ -106,14 +106,14 @@ class SimMember(Program):
         try:
             await group.run(self._topics, self.handler)
         except Injected:
-            self._write("run() raised what the handler raised")
+            self.write("run() raised what the handler raised")
         except BrokerError as error:
             if self._is_refused_protocol(error.code):
                 self._change_spec()
                 self._leaves = {"leave": None}
             elif error.code not in RAISED_BY_RUN or self.spec.instance_id is None:
                 self._fail("run() recovers", f"run() raised {error}")
-            self._write(f"run() raised {error.name}")
+            self.write(f"run() raised {error.name}")
         except Exception as error:
             self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
 
@@ -192,7 +192,7 @@ class SimMember(Program):
 
     def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
         """Check that no handler of an earlier session is running."""
-        self._write(f"joined as {member_id}, generation {generation}")
+        self.write(f"joined as {member_id}, generation {generation}")
         running = [claim for claim in self.world.oracle.running if claim.member == self.name]
         if running and not self.spec.is_cooperative:
             self._fail("one session at a time", f"joins while the handlers of {[*map(str, running)]} run")

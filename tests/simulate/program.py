@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asyncgroup import ConsumerGroup, Session
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from tests.group.internals import membership_of
 from tests.simulate.plan import MemberSpec
+from tests.simulation.program import PAUSE, SimulatedProgram
 from tests.simulation.story import Violation
 
 if TYPE_CHECKING:
@@ -38,38 +39,20 @@ GIVEN_UP = re.compile(
 )
 """The log line about a revoked partition whose handler ignores its cancellation."""
 
-PAUSE = 0.5
-"""Seconds until a program that failed starts again."""
 
-
-class Program(ABC):
+class Program(SimulatedProgram["World"]):
     """The program of the member `spec.name`. All its connections come from `host`."""
 
     handler: SimHandler | QueueWork
 
     def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
-        self.world = world
+        super().__init__(world, spec.name, host)
         self.spec = spec
-        self.name = spec.name
-        self.host = host
-        self.rng = random.Random(f"{world.plan.seed} {spec.name}")
-        self.should_run = True
-        self.is_dead = False
         self.failed_to_leave = False
         """Whether the client has logged that it could not leave; a connection may stay half-open to the end."""
         self._ids = random.Random(f"{world.plan.seed} {spec.name} ids")
         self._consuming: asyncio.Task[None] | None = None
-        self._life: asyncio.Task[None] | None = None
         self._member_id = ""
-
-    def __repr__(self) -> str:
-        state = "dead" if self.is_dead else "active" if self.is_active else "closed"
-        return f"<{type(self).__name__} {self.name}: {state}>"
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the program is running and not about to close."""
-        return self.should_run and not self.is_dead
 
     @property
     @abstractmethod
@@ -80,10 +63,6 @@ class Program(ABC):
     @abstractmethod
     def _is_ending(self) -> bool:
         """Whether the group closes."""
-
-    @abstractmethod
-    async def _open(self) -> None:
-        """Open the group, and consume until it closes."""
 
     @property
     def session_timeout(self) -> float:
@@ -124,31 +103,6 @@ class Program(ABC):
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the program."""
-        with self.world.network.source(self.host):
-            self._life = self.world.spawn(self._run_program(), f"program of {self.name}")
-
-    async def _run_program(self) -> None:
-        while self.is_active:
-            self._prepare()
-            try:
-                await self._open()
-            except asyncio.CancelledError:
-                if not self.is_dead:
-                    raise
-            except AsyncGroupError as error:
-                self._has_failed(error)
-            if self.is_active:
-                await asyncio.sleep(PAUSE)
-
-    @abstractmethod
-    def _prepare(self) -> None:
-        """Prepare to open the group."""
-
-    def _has_failed(self, error: AsyncGroupError) -> None:
-        self._write(f"program failed: {type(error).__name__}: {error}")
-
     async def _consume_again(self, consume: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Consume in a task of its own, again and again until the group closes."""
         while self.is_active and not self._is_ending:
@@ -169,9 +123,9 @@ class Program(ABC):
         self.is_dead = self.handler.is_dead = True
         self.handler.disturbances.end()
         self._forget_claims()
-        for task in (self._consuming, self._life):
-            if task is not None:
-                task.cancel()
+        if self._consuming is not None:
+            self._consuming.cancel()
+        super().die()
 
     @abstractmethod
     def _forget_claims(self) -> None:
@@ -179,22 +133,17 @@ class Program(ABC):
 
     # --- its reports --------------------------------------------------------------------------------------------------
 
-    def _write(self, what: str) -> None:
-        if not self.is_dead:
-            self.world.story.write(self.name, what)
-
     def _fail(self, name: str, text: str) -> None:
-        if not self.is_dead:
-            self.world.fail(Violation(name, f"{self.name}: {text}"))
+        self.fail(Violation(name, f"{self.name}: {text}"))
 
     def _write_errors(self, errors: Any) -> None:
         """Note that a commit failed."""
         self.world.story.count("failed commits")
-        self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
+        self.write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
 
     def _write_end(self, session: Session, cause: object) -> None:
         """Note the end of a session."""
-        self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
+        self.write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
         self.world.story.count(f"ended: {type(cause).__name__}")
 
     def _check_not_lost(self, session: Session, cause: object) -> None:

@@ -123,11 +123,11 @@ class SimQueue(Program):
             super()._has_failed(error)
             return
         self.world.story.count("busy")
-        self._write(f"is refused: {error}")
+        self.write(f"is refused: {error}")
         if self.setting.mode is not Mode.EXCLUSIVE:
             self._fail("only exclusive queues are busy", str(error))
 
-    async def _open(self) -> None:
+    async def _run_once(self) -> None:
         async with self._make_queue() as queue:
             self.queue = queue
             try:
@@ -154,7 +154,7 @@ class SimQueue(Program):
         except BrokerError as error:
             if error.code not in RAISED_BY_RUN or self.spec.instance_id is None:
                 self._fail("run() recovers", f"run() raised {error}")
-            self._write(f"run() raised {error.name}")
+            self.write(f"run() raised {error.name}")
             self._is_closing = True
         except Exception as error:
             self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
@@ -201,7 +201,7 @@ class SimQueue(Program):
             spec.instance_id,
             (lambda: session.generation_id) if spec.is_consumer else None,
         )
-        self._write(f"claim {log.tp} with {feed.window.window!r}")
+        self.write(f"claim {log.tp} with {feed.window.window!r}")
         is_up_to_date = self.world.observer.is_up_to_date(session, log.tp)
         now = self.world.loop.time()
         try:
@@ -220,7 +220,7 @@ class SimQueue(Program):
         """The queue has forgotten the claim."""
         if feed in self.claims and not self.is_dead:
             if not self.claims[feed].log.has_ended:
-                self._write(f"claim {feed.work.tp} is over with {feed.window.window!r}")
+                self.write(f"claim {feed.work.tp} is over with {feed.window.window!r}")
             self.oracle.claim_ended(self.claims[feed])
 
     def _find_claim(self, delivery: Delivery) -> QueueClaim:
@@ -230,7 +230,7 @@ class SimQueue(Program):
 
     def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
         """Note the generation of the claims that go on."""
-        self._write(f"joined as {member_id}, generation {generation}")
+        self.write(f"joined as {member_id}, generation {generation}")
         for claim in self.claims.values():
             if not claim.log.has_ended:
                 claim.log.joined = generation

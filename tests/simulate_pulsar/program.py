@@ -3,79 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.pulsar import PulsarClient, PulsarConfig
-from tests.simulation.story import Violation
+from tests.simulation.program import SimulatedProgram
 
 if TYPE_CHECKING:
     from tests.simulate_pulsar.world import PulsarWorld
 
 __all__ = ["PulsarProgram"]
 
-PAUSE: Final = 0.5
-"""Seconds until a program that failed starts again."""
 
-
-class PulsarProgram(ABC):
+class PulsarProgram(SimulatedProgram["PulsarWorld"]):
     """A program with one client. All its connections come from `host`."""
 
     def __init__(self, world: PulsarWorld, name: str, host: str) -> None:
-        self.world = world
-        self.name = name
-        self.host = host
-        self.rng = random.Random(f"{world.plan.seed} {name}")
-        self.should_run = True
-        self.is_dead = False
+        super().__init__(world, name, host)
         self.client: PulsarClient | None = None
         """The client while it is open."""
         self.gate = asyncio.Event()
         """Whether its handler goes on."""
         self.gate.set()
         self._stopping = asyncio.Event()
-        self._life: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        state = "dead" if self.is_dead else "active" if self.is_active else "closed"
-        return f"<{type(self).__name__} {self.name}: {state}>"
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it runs and is not about to close."""
-        return self.should_run and not self.is_dead
 
     @abstractmethod
     async def work(self, client: PulsarClient) -> None:
         """Open what it has, and use it until `_stopping` is set."""
 
-    def start(self) -> None:
-        """Start."""
-        with self.world.network.source(self.host):
-            self._life = self.world.spawn(self._run(), f"program {self.name}")
+    def _prepare(self) -> None:
+        self._stopping.clear()
 
-    async def _run(self) -> None:
-        while self.is_active:
-            self._stopping.clear()
+    async def _run_once(self) -> None:
+        async with PulsarClient(self.world.service_url, self._config) as client:
+            self.client = client
             try:
-                async with PulsarClient(self.world.service_url, self._config) as client:
-                    self.client = client
-                    try:
-                        await self.work(client)
-                    finally:
-                        self.client = None
-            except asyncio.CancelledError:
-                if not self.is_dead:
-                    raise
-            except AsyncGroupError as error:
-                self.world.story.count("programs that failed")
-                self.write(f"failed: {type(error).__name__}: {error}")
-            if self.is_active:
-                await asyncio.sleep(PAUSE)
+                await self.work(client)
+            finally:
+                self.client = None
+
+    def _has_failed(self, error: AsyncGroupError) -> None:
+        self.world.story.count("programs that failed")
+        super()._has_failed(error)
 
     @property
     def _config(self) -> PulsarConfig:
@@ -101,10 +73,8 @@ class PulsarProgram(ABC):
 
     def die(self) -> None:
         """Simulate a crash: from now on it reports nothing."""
-        self.is_dead = True
         self.gate.set()
-        if self._life is not None:
-            self._life.cancel()
+        super().die()
 
     async def _until_stopping(self, task: asyncio.Task[Any]) -> None:
         """Wait until it is to stop, or a task has ended; then cancel the task, and raise its error."""
@@ -117,18 +87,6 @@ class PulsarProgram(ABC):
             await asyncio.wait([stop, task])
         if not task.cancelled():
             task.result()
-
-    # --- its reports ------------------------------------------------------------------------------------------------------
-
-    def write(self, what: str) -> None:
-        """Add a line to the story."""
-        if not self.is_dead:
-            self.world.story.write(self.name, what)
-
-    def fail(self, violation: Violation) -> None:
-        """Report a violated invariant."""
-        if not self.is_dead:
-            self.world.fail(violation)
 
     def consumers(self) -> Mapping[int, Any]:
         """Return the consumers of its client, by id."""
