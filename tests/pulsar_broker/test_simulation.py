@@ -14,7 +14,7 @@ import pytest
 
 from tests.profiles import current_profile, long_family
 from tests.simulate_pulsar.__main__ import PULSAR_SIMULATION
-from tests.simulate_pulsar.mutations import MUTATIONS, find_mutation
+from tests.simulate_pulsar.mutations import MUTATIONS, find_mutation, mutated
 from tests.simulate_pulsar.planner import ACTIONS, TRANSACTIONS, plan_of
 from tests.simulate_pulsar.run import run_seed
 
@@ -80,3 +80,9 @@ def test_mutants_are_detected(name: str) -> None:
     seed = MUTATIONS[name].seed
     assert find_mutation(name, [seed]) is not None
     check([seed])
+
+
+def test_every_mutation_still_applies_to_the_code() -> None:
+    for mutant in MUTATIONS.values():
+        with mutated(mutant):
+            pass

@@ -271,7 +271,7 @@ TRANSACTIONAL: Final = [
     Mutant(
         "aborted messages are delivered",
         TransactionBuffer,
-        "end",
+        "_write_marker",
         "self._log.hidden.update(indexes)",
         "pass",
         1000000,
@@ -287,7 +287,7 @@ TRANSACTIONAL: Final = [
     Mutant(
         "a commit acknowledges nothing",
         TopicSubscription,
-        "end_transaction",
+        "_end_transaction",
         "self._ack_entry(entry, unacked)",
         "pass",
         1000000,
@@ -295,7 +295,7 @@ TRANSACTIONAL: Final = [
     Mutant(
         "an abort gives nothing back",
         TopicSubscription,
-        "end_transaction",
+        "_end_transaction",
         "self._dispatcher.restore([entry.index for entry, _ in acked])",
         "pass",
         1000021,
