@@ -140,8 +140,7 @@ class PulsarNode:
     def connection_lost(self, connection: PulsarServerConnection) -> None:
         """A connection has ended, and its producers and consumers with it."""
         self.connections.remove(connection)
-        for number in list(connection.producers):
-            self.requests.producers.forget(connection, number)
+        self.requests.producers.connection_lost(connection)
         for number in list(connection.consumers):
             self.requests.consumers.forget(connection, number)
         self.requests.topic_lists.forget(connection)

@@ -25,6 +25,7 @@ from asyncgroup.pulsar_broker.admin.messages import entry_answer
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.virtual.loop import current_network
 from tests.profiles import examples
+from tests.pulsar_broker.hostile_stories import CONNECT as CONNECTING, STORIES, heard
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.wire_client import WireClient, outcome
 
@@ -136,10 +137,19 @@ async def test_a_client_that_connects_while_others_are_pinged() -> None:
 # --- commands -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", STORIES)
+async def test_answers_are_those_of_apache_pulsar(name: str) -> None:
+    """The same stories run on a real one: `tests/pulsar/real/test_hostile_parity.py`."""
+    story = STORIES[name]
+    async with embedded() as pulsar:
+        written = [*([CONNECTING] if story.connects else []), *story.commands(TOPIC)]
+        assert await heard(pulsar.service_url, written) == story.expected
+
+
 @pytest.mark.parametrize("kind", c.COMMANDS.values(), ids=lambda kind: kind.__name__)
 async def test_a_command_before_connect_ends_the_connection(kind: type[c.Command]) -> None:
     async with embedded() as pulsar:
-        if kind is not c.CommandConnect:
+        if kind not in (c.CommandConnect, c.CommandPong):  # the second one is no sign of life
             assert await answer_to(encode_frame(any_command(random.Random(1), kind)), seconds=1) == b""
             assert pulsar.brokers[1].connections == 0
 
@@ -315,32 +325,16 @@ async def test_a_second_consumer_with_the_same_id_is_the_first_one() -> None:
         assert pulsar.subscription("t", "s").consumers == ()
 
 
-async def test_ids_that_nothing_has() -> None:
+async def test_names_that_no_topic_has() -> None:
     async with embedded() as pulsar, WireClient.of(pulsar.service_url) as wire:
-        for kind, fields in (
-            (c.CommandSeek, {"consumer_id": 5}),
-            (c.CommandUnsubscribe, {"consumer_id": 5}),
-            (c.CommandGetLastMessageId, {"consumer_id": 5}),
-            (
-                c.CommandAck,
-                {"consumer_id": 5, "ack_type": 0, "message_id": [c.MessageIdData(ledger_id=1, entry_id=1)]},
-            ),
-        ):
-            assert outcome(await wire.request(kind, **fields)) == "ConsumerNotFound", kind
-        for close in (c.CommandCloseConsumer, c.CommandCloseProducer):
-            number = {"consumer_id": 5} if close is c.CommandCloseConsumer else {"producer_id": 5}
-            assert outcome(await wire.request(close, **number)) == "ok"
-        wire.write(c.CommandFlow(consumer_id=5, message_permits=1))
         for topic in ("", "persistent://a", "x://a/b/c"):
-            assert outcome(await wire.request(c.CommandLookupTopic, topic=topic)) == "InvalidTopicName"
-            assert (
-                outcome(
-                    await wire.request(
-                        c.CommandSubscribe, topic=topic, subscription="s", sub_type=0, consumer_id=1
-                    )
-                )
-                == "InvalidTopicName"
-            )
+            subscribing = {"topic": topic, "subscription": "s", "sub_type": 0, "consumer_id": 1}
+            for answer in (
+                await wire.request(c.CommandLookupTopic, topic=topic),
+                await wire.request(c.CommandSubscribe, **subscribing),
+                await wire.request(c.CommandProducer, topic=topic, producer_id=1),
+            ):
+                assert outcome(answer) == "InvalidTopicName"
 
 
 # --- clients that do not read, or do not wait -----------------------------------------------------------------------------

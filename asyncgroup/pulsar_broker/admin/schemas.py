@@ -16,6 +16,7 @@ from asyncgroup.pulsar_broker.schemas.schema_registry import (
     SchemaStrategy,
     StoredSchema,
     TopicSchema,
+    check_schema,
 )
 from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
 
@@ -87,8 +88,13 @@ def _schema_in(body: Any) -> TopicSchema:
     kind, properties = found.get("type"), fields_of(found.get("properties") or {})
     if not isinstance(kind, str) or kind not in SchemaKind.__members__:
         raise HttpRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"{kind!r:.100} is no type of a schema")
-    return TopicSchema(
+    made = TopicSchema(
         SchemaKind[kind],
         str(found.get("schema", "")).encode(errors="replace"),
         {name: str(value) for name, value in properties.items()},
     )
+    try:
+        check_schema(made)
+    except ServerFailure as failure:
+        raise HttpRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, failure.text) from None
+    return made

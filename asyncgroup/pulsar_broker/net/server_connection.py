@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple, Protocol
 
 from asyncgroup.broker.traffic.injection import Injection, Injector
-from asyncgroup.errors import ConfigError, DecodeError
+from asyncgroup.errors import ConfigError, DecodeError, ProtocolError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import start_task
 from asyncgroup.net.framing import FrameProtocol
@@ -177,16 +177,15 @@ class PulsarServerConnection:
     def _on_frame(self, frame: bytes | bytearray) -> None:
         if self.is_closed or self._is_stuck:
             return
-        self._awaits_pong = False
         try:
             command, at = decode_frame(frame)
         except DecodeError as error:
             _log.warning("%r: malformed command: %s", self, error)
             self.cut()
             return
+        if self._is_connected or type(command) is c.CommandConnect:
+            self._awaits_pong = False
         if command is None or type(command) is c.CommandPong:
-            if not self._is_connected:
-                self.cut()
             return  # of a newer client, or an answer
         call = _Call(command, frame, at)
         if self._disturbed is not None:
@@ -265,9 +264,15 @@ class PulsarServerConnection:
             self._answer(call)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001  impossible values, or a test's function: the connection ends (`exceptionCaught`)
-            name = type(call.command).__name__
-            _log.warning("%r: %s cannot be served, the connection ends", self, name, exc_info=True)
+        except BaseException as error:  # noqa: BLE001  impossible values, or a test's function: as in `exceptionCaught`
+            name, is_of_client = type(call.command).__name__, isinstance(error, ProtocolError | ValueError)
+            _log.warning(
+                "%r: %s cannot be served, the connection ends: %r",
+                self,
+                name,
+                error,
+                exc_info=not is_of_client,
+            )
             self.cut()
         finally:
             self._call = None

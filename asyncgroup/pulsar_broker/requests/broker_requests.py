@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import ConfigError, ProtocolError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import LookupType
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -58,11 +58,10 @@ class BrokerRequests:
     def handle(
         self, connection: ConnectedClient, command: c.Command, frame: bytes | bytearray, at: int
     ) -> None:
-        """Serve a command, whose payload begins at `at`. Raises ServerFailure."""
+        """Serve a command, whose payload begins at `at`. Raises ServerFailure, and ProtocolError, after which its connection ends."""
         handler = self._table.get(type(command))
         if handler is None:
-            name = type(command).__name__.removeprefix("Command")
-            raise ServerFailure(ServerError.UNSUPPORTED_VERSION_ERROR, f"{name} is not served")
+            raise ProtocolError("it is no command of a client, or not at this time")
         if type(command) is c.CommandSend:
             handler(connection, command, frame, at)
         else:

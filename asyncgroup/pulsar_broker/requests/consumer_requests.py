@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar.wire.enums import AckType, InitialPosition, KeySharedMode, MigratedResource, SubType
+from asyncgroup.pulsar.wire.enums import AckType, KeySharedMode, MigratedResource, SubType
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
@@ -38,9 +39,8 @@ class _Place:
 
 
 def _check_numbers(command: c.CommandSubscribe) -> None:
-    """Raise ValueError for a number that its enum does not have, before anything is created."""
+    """Raise ValueError for a number that its enum does not have, before anything is created; optional fields count as left out."""
     SubType(command.sub_type)
-    InitialPosition(command.initial_position)
     if command.key_shared_meta is not None:
         KeySharedMode(command.key_shared_meta.key_shared_mode)
 
@@ -96,16 +96,20 @@ class ConsumerRequests:
     def _place(self, connection: ConnectedClient, consumer_id: int) -> _Place:
         found: _Place | None = connection.consumers.get(consumer_id)
         if found is None:
-            raise ServerFailure(ServerError.CONSUMER_NOT_FOUND, "Consumer not found")
+            raise ServerFailure(ServerError.METADATA_ERROR, "Consumer not found")
         return found
 
     def _flow(self, connection: ConnectedClient, command: c.CommandFlow) -> None:
+        if not 0 < command.message_permits < 1 << 31:
+            raise ProtocolError(f"{command.message_permits} permits")
         found: _Place | None = connection.consumers.get(command.consumer_id)
         if found is not None:
             found.subscription.flow(found.consumer, command.message_permits)
 
     def _ack(self, connection: ConnectedClient, command: c.CommandAck) -> None:
-        found = self._place(connection, command.consumer_id)
+        found: _Place | None = connection.consumers.get(command.consumer_id)
+        if found is None:
+            return  # without an answer: it was closed, and its client may not know it yet (`ServerCnx.handleAck`)
         if command.txnid_most_bits is None:
             found.subscription.ack(AckType(command.ack_type), command.message_id)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from asyncgroup.errors import DecodeError
+from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import InitialPosition, MigratedResource
 from asyncgroup.pulsar.wire.frames import ChecksumError, payload_bounds
@@ -37,6 +37,9 @@ class ProducerRequests:
     def __init__(self, node: NodeServices, schemas: SchemaCommands) -> None:
         self._node = node
         self._homes: dict[ConnectedProducer, ConnectedClient] = {}  # the connections of producers
+        self._closed: dict[
+            ConnectedClient, set[int]
+        ] = {}  # producers that the broker has closed (`recentlyClosedProducers`)
         self._schemas = schemas
         self.table: dict[type[c.Command], Callable[..., None]] = {
             c.CommandProducer: self._register,
@@ -71,6 +74,7 @@ class ProducerRequests:
             self._succeed(connection, command, topic, name, b"", is_ready=False)
         connection.producers[command.producer_id] = _Place(topic, producer, schema_version)
         self._homes[producer] = connection
+        self._closed.get(connection, set()).discard(command.producer_id)
         if command.initial_subscription_name:
             topic.subscription(command.initial_subscription_name, InitialPosition.EARLIEST)
 
@@ -117,14 +121,16 @@ class ProducerRequests:
         place: _Place | None = connection.producers.pop(producer_id, None)
         if place is not None:
             self._homes.pop(place.producer, None)
-            connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=_NO_REQUEST))
+            self._close_by_broker(connection, producer_id)
 
     def _send(
         self, connection: ConnectedClient, command: c.CommandSend, frame: bytes | bytearray, at: int
     ) -> None:
         place: _Place | None = connection.producers.get(command.producer_id)
         if place is None:
-            return  # it was closed, and its client may not know it yet
+            if command.producer_id not in self._closed.get(connection, ()):
+                raise ProtocolError("there is no such producer")
+            return  # the broker has closed it, and its client may not know it yet
         self._store(connection, command, place, frame, at)
 
     def _store(
@@ -196,6 +202,12 @@ class ProducerRequests:
             self._homes.pop(place.producer, None)
             place.topic.producers.remove(place.producer)
 
+    def connection_lost(self, connection: ConnectedClient) -> None:
+        """A connection has ended, and its producers with it."""
+        for number in list(connection.producers):
+            self.forget(connection, number)
+        self._closed.pop(connection, None)
+
     def evict(self, topic: BrokerTopic) -> None:
         """Close the producers of a topic, which is unloaded or deleted."""
         for producer in topic.producers.everyone:
@@ -217,6 +229,7 @@ class ProducerRequests:
         self._close_by_broker(connection, producer_id)
 
     def _close_by_broker(self, connection: ConnectedClient, producer_id: int) -> None:
+        self._closed.setdefault(connection, set()).add(producer_id)
         connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=_NO_REQUEST))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.broker.re2_pattern import PatternError, Re2Pattern
+from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import TopicsMode
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -20,6 +21,7 @@ __all__ = ["TopicLists"]
 MAX_PATTERN: Final = 50
 """Characters of a pattern that a broker uses (`subscriptionPatternMaxLength`); it lists all topics for a longer one."""
 
+_NAMESPACE: Final = re.compile(r"[-=:.\w]+(?:/[-=:.\w]+){1,2}")  # of an older Pulsar with a cluster
 _SCHEME: Final = re.compile(r"(?:non-)?persistent://")
 _SYSTEM_TOPICS: Final = ("__change_events", "__transaction_buffer_snapshot", "__transaction_log_")
 _SYSTEM_TOPIC_ENDS: Final = ("__transaction_pending_ack",)
@@ -27,8 +29,14 @@ _SYSTEM_TOPIC_ENDS: Final = ("__transaction_pending_ack",)
 Matches = Callable[[str], bool]
 
 
-def compile_pattern(text: str) -> Matches:
-    """Return what matches a topic's name without its scheme. Raises ServerFailure.
+def check_namespace(name: str) -> None:
+    """Raise ProtocolError for a text that is no name of a namespace."""
+    if not _NAMESPACE.fullmatch(name):
+        raise ProtocolError(f"{name!r} is no namespace")
+
+
+def compile_pattern(text: str, error_code: ServerError) -> Matches:
+    """Return what matches a topic's name without its scheme. Raises ServerFailure with a code for a text that is no pattern.
 
     As by Pulsar's `RE2J_WITH_JDK_FALLBACK`, a pattern that RE2 lacks is one of a backtracking matcher.
     """
@@ -40,7 +48,7 @@ def compile_pattern(text: str) -> Matches:
     try:
         pattern = re.compile(bare)
     except re.error as error:
-        raise ServerFailure(ServerError.UNKNOWN_ERROR, f"{error} in the pattern {bare}") from None
+        raise ServerFailure(error_code, f"{error} in the pattern {bare}") from None
     return lambda name: pattern.fullmatch(name) is not None
 
 
@@ -94,11 +102,12 @@ class TopicLists:
         ]
 
     def _list(self, connection: ConnectedClient, command: c.CommandGetTopicsOfNamespace) -> None:
+        check_namespace(command.namespace)
         found = [name for name in self._names(command.namespace, command.mode) if not _is_system_topic(name)]
         pattern = command.topics_pattern
         is_filtered = pattern is not None and len(pattern) <= MAX_PATTERN
         if pattern is not None and is_filtered:
-            names = matching(found, compile_pattern(pattern))
+            names = matching(found, compile_pattern(pattern, ServerError.METADATA_ERROR))
         else:
             names = [str(name) for name in found]
         known = topics_hash(names)
@@ -115,12 +124,13 @@ class TopicLists:
         )
 
     def _watch(self, connection: ConnectedClient, command: c.CommandWatchTopicList) -> None:
+        check_namespace(command.namespace)
         if len(command.topics_pattern) > MAX_PATTERN:
             raise ServerFailure(
                 ServerError.NOT_ALLOWED_ERROR,
                 f"Unable to create topic list watcher: Pattern longer than maximum: {MAX_PATTERN}",
             )
-        matches = compile_pattern(command.topics_pattern)
+        matches = compile_pattern(command.topics_pattern, ServerError.INVALID_TOPIC_NAME)
         names = matching(self._names(command.namespace, TopicsMode.PERSISTENT), matches)
         watches = self._watches.setdefault(connection, {})
         watches[command.watcher_id] = _Watch(command.namespace, matches, names)

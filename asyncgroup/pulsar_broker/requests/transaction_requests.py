@@ -101,6 +101,6 @@ class TransactionRequests:
 
     def _end(self, connection: ConnectedClient, command: c.CommandEndTxn) -> None:
         if self._is_enabled(connection, command):
-            action = TxnAction(command.txn_action or 0)
-            self._coordinator(command.txnid_most_bits).end(command.txnid_least_bits, action)
+            coordinator = self._coordinator(command.txnid_most_bits)
+            coordinator.end(command.txnid_least_bits, TxnAction(command.txn_action or 0))
             connection.reply(command, transaction_answer(command))

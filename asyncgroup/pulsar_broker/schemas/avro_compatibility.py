@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["can_read"]
+__all__ = ["can_read", "is_avro"]
 
 _PROMOTIONS: Final = {
     "long": {"int"},
@@ -18,6 +18,39 @@ _PROMOTIONS: Final = {
     "bytes": {"string"},
 }
 """By the type of the reader, other types of the writer that it reads."""
+
+
+_NAMED: Final = ("record", "error", "enum", "fixed")
+
+
+def is_avro(schema: Any) -> bool:
+    """Whether a value of JSON is a schema of Avro, as far as this module reads it; any text may be the name of a type."""
+    if isinstance(schema, str):
+        return True
+    if isinstance(schema, list):
+        return all(map(is_avro, schema))
+    if not isinstance(schema, dict):
+        return False
+    kind = schema.get("type")
+    if kind in _NAMED and not isinstance(schema.get("name"), str):
+        return False
+    match kind:
+        case "record" | "error":
+            fields = schema.get("fields")
+            return isinstance(fields, list) and all(map(_is_field, fields))
+        case "enum":
+            return isinstance(schema.get("symbols"), list)
+        case "fixed":
+            return isinstance(schema.get("size"), int)
+        case "array":
+            return is_avro(schema.get("items"))
+        case "map":
+            return is_avro(schema.get("values"))
+    return is_avro(kind)
+
+
+def _is_field(field: Any) -> bool:
+    return isinstance(field, dict) and isinstance(field.get("name"), str) and is_avro(field.get("type"))
 
 
 def can_read(reader: Any, writer: Any) -> bool:

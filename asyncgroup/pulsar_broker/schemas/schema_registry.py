@@ -15,9 +15,17 @@ from typing import Any, Final
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.schemas.avro_compatibility import can_read
+from asyncgroup.pulsar_broker.schemas.avro_compatibility import can_read, is_avro
 
-__all__ = ["SchemaKind", "SchemaRegistry", "SchemaStrategy", "StoredSchema", "TopicSchema", "version_bytes"]
+__all__ = [
+    "SchemaKind",
+    "SchemaRegistry",
+    "SchemaStrategy",
+    "StoredSchema",
+    "TopicSchema",
+    "check_schema",
+    "version_bytes",
+]
 
 
 class SchemaKind(IntEnum):
@@ -75,6 +83,9 @@ class SchemaStrategy(Enum):
         return self.name.startswith(("FORWARD", "FULL"))
 
 
+_STRUCTS: Final = (SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF)
+"""Those whose data is a schema of Avro."""
+
 _OF_CONSUMERS: Final = {
     SchemaStrategy.BACKWARD: SchemaStrategy.BACKWARD,
     SchemaStrategy.FORWARD: SchemaStrategy.BACKWARD,
@@ -106,6 +117,26 @@ class StoredSchema:
     schema: TopicSchema | None
     time: int
     """ms since 1970."""
+
+
+def check_schema(schema: TopicSchema) -> None:
+    """Raise ServerFailure for data that is no schema of its type (Pulsar's `StructSchemaDataValidator`)."""
+    if schema.kind not in _STRUCTS:
+        return
+    parsed = _parse(schema.data)
+    # old clients write other schemas for JSON
+    is_valid = isinstance(parsed, dict) if schema.kind == SchemaKind.JSON else parsed is not None
+    if not is_valid or (schema.kind != SchemaKind.JSON and not _is_avro(parsed)):
+        raise ServerFailure(
+            ServerError.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for {schema.kind_name} schema"
+        )
+
+
+def _is_avro(parsed: Any) -> bool:
+    try:
+        return is_avro(parsed)
+    except RecursionError:
+        return False
 
 
 def version_bytes(version: int) -> bytes:
@@ -151,6 +182,7 @@ class SchemaRegistry:
 
     def put(self, name: TopicName, schema: TopicSchema, strategy: SchemaStrategy) -> int:
         """Store a schema, unless it is stored already; return its version. Raises ServerFailure if it is not compatible."""
+        check_schema(schema)
         known = self.version_of(name, schema)
         if known is not None:
             return known
@@ -158,7 +190,8 @@ class SchemaRegistry:
         return self._append(name, schema)
 
     def check(self, name: TopicName, schema: TopicSchema, strategy: SchemaStrategy) -> None:
-        """Raise ServerFailure if a schema may not follow those of a topic."""
+        """Raise ServerFailure if a schema may not follow those of a topic, or is none."""
+        check_schema(schema)
         stored = self.current(name)
         for each in stored if strategy.is_transitive else stored[-1:]:
             assert each.schema is not None
@@ -195,7 +228,7 @@ def _check_pair(former: TopicSchema, new: TopicSchema, strategy: SchemaStrategy)
         return
     if strategy is SchemaStrategy.ALWAYS_INCOMPATIBLE:
         raise ServerFailure(ServerError.INCOMPATIBLE_SCHEMA, "no schema may follow another one")
-    if new.kind not in (SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF):
+    if new.kind not in _STRUCTS:
         return  # others are not compared (`SchemaCompatibilityCheck.DEFAULT`)
     old_type, new_type = _parse(former.data), _parse(new.data)
     if old_type is None or new_type is None:

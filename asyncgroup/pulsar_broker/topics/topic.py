@@ -153,7 +153,9 @@ class BrokerTopic:
     def subscribe(self, command: CommandSubscribe) -> TopicSubscription:
         """Return the subscription of a command, which may be a new one."""
         if command.durable or command.subscription in self.subscriptions:
-            return self.subscription(command.subscription, InitialPosition(command.initial_position))
+            is_early = command.initial_position == InitialPosition.EARLIEST
+            position = InitialPosition.EARLIEST if is_early else InitialPosition.LATEST
+            return self.subscription(command.subscription, position)
         return self._add(command.subscription, self._start_of(command), is_durable=False)
 
     def _start_of(self, command: CommandSubscribe) -> int:

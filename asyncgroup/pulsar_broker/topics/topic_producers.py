@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from asyncgroup.pulsar.wire.commands import CommandProducer
 from asyncgroup.pulsar.wire.enums import ProducerAccessMode
@@ -12,6 +13,9 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
 
 __all__ = ["ConnectedProducer", "TopicProducers"]
+
+
+_MODES: Final = frozenset(map(int, ProducerAccessMode))
 
 
 @dataclass(eq=False, slots=True)
@@ -32,8 +36,9 @@ class ConnectedProducer:
 
     @property
     def mode(self) -> ProducerAccessMode:
-        """How it shares the topic."""
-        return ProducerAccessMode(self.command.producer_access_mode)
+        """How it shares the topic; a number that is no mode counts as left out, as an unknown enum does in Pulsar."""
+        number = self.command.producer_access_mode
+        return ProducerAccessMode(number) if number in _MODES else ProducerAccessMode.SHARED
 
 
 class TopicProducers:
