@@ -13,7 +13,6 @@ from asyncgroup.lifecycle import start_task
 from asyncgroup.net.framing import FrameProtocol
 from asyncgroup.pulsar.service_url import HINTS
 from asyncgroup.pulsar.wire import commands as c
-from asyncgroup.pulsar.wire.enums import LookupType
 from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame, encode_message
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -24,7 +23,7 @@ from asyncgroup.pulsar_broker.credentials import (
     CredentialRefused,
 )
 from asyncgroup.pulsar_broker.errors import ServerFailure
-from asyncgroup.pulsar_broker.net.transaction_answers import TRANSACTION_ANSWERS, transaction_answer
+from asyncgroup.pulsar_broker.net.failure_answers import failure_answer
 from asyncgroup.pulsar_broker.traffic import PulsarExchange, PulsarRecorder, PulsarRequest
 
 __all__ = ["PulsarServerConnection", "ServingNode", "Traffic"]
@@ -36,9 +35,6 @@ FEATURES: Final = c.FeatureFlags(
     supports_topic_watcher_reconcile=True,
 )
 """Those of Pulsar 4.2."""
-
-NO_REQUEST: Final = (1 << 64) - 1
-"""The request id of an answer to a command without one."""
 
 _log = escaping_logger("asyncgroup.pulsar_broker")
 
@@ -295,38 +291,11 @@ class PulsarServerConnection:
             self._connect(command)
 
     def _fail(self, command: c.Command, failure: ServerFailure) -> None:
-        """Answer with an error, in the form that the command has for it."""
-        code, text = failure.code, failure.text
-        request_id = getattr(command, "request_id", None)
-        answer: c.Command
-        if isinstance(command, c.CommandLookupTopic):
-            answer = c.CommandLookupTopicResponse(
-                request_id=command.request_id, response=LookupType.FAILED, error=code, message=text
-            )
-        elif isinstance(command, c.CommandPartitionedTopicMetadata):
-            answer = c.CommandPartitionedTopicMetadataResponse(
-                request_id=command.request_id, response=1, error=code, message=text
-            )
-        elif isinstance(command, c.CommandSend):
-            answer = c.CommandSendError(
-                producer_id=command.producer_id, sequence_id=command.sequence_id, error=code, message=text
-            )
-        elif isinstance(command, c.CommandAck) and request_id is not None:
-            answer = c.CommandAckResponse(
-                consumer_id=command.consumer_id, request_id=request_id, error=code, message=text
-            )
-        elif isinstance(command, c.CommandTcClientConnectRequest):
-            answer = c.CommandTcClientConnectResponse(request_id=command.request_id, error=code, message=text)
-        elif type(command) in TRANSACTION_ANSWERS:
-            answer = transaction_answer(command, error=code, message=text)
-        elif request_id is not None or isinstance(command, c.CommandConnect | c.CommandAuthResponse):
-            answer = c.CommandError(
-                request_id=NO_REQUEST if request_id is None else request_id, error=code, message=text
-            )
-        else:
+        answer = failure_answer(command, failure)
+        if answer is None:
             _log.warning("%r: %s: %s", self, type(command).__name__, failure)
-            return
-        self.reply(command, answer)
+        else:
+            self.reply(command, answer)
 
     def _connect(self, command: c.Command) -> None:
         if not isinstance(command, c.CommandConnect):
