@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,20 +123,21 @@ class TransformStory:
     async def caught_up(self) -> None:
         """Wait until all messages are acknowledged by transactions that have ended."""
         since, last = time.monotonic(), -1
-        while (left := await self._backlog()) > 0:
+        while (left := sum(each["msgBacklog"] for each in await self._stats())) > 0:
             if left != last:
                 since, last = time.monotonic(), left
             if time.monotonic() > since + CATCH_UP_LIMIT:
                 errors = [self._processes.errors(name) for name in NAMES]
                 raise AssertionError(
-                    f"{left} messages were not acknowledged for {CATCH_UP_LIMIT} s: {errors}"
+                    f"{left} messages were not acknowledged for {CATCH_UP_LIMIT} s: {await self._stats()}, {errors}"
                 )
             await asyncio.sleep(0.5)
 
-    async def _backlog(self) -> int:
+    async def _stats(self) -> list[dict[str, Any]]:
+        """Return the statistics of the subscription, for each partition."""
         topics = [f"{self._settings.source}-partition-{number}" for number in range(PARTITIONS)]
         found = await asyncio.gather(*map(self._pulsar.admin.stats, topics))
-        return sum(each["subscriptions"][SUBSCRIPTION]["msgBacklog"] for each in found)
+        return [each["subscriptions"][SUBSCRIPTION] for each in found]
 
     async def output(self, count: int) -> Counter[int]:
         """Return how often each number is in the output, as its consumers see it."""
