@@ -169,3 +169,40 @@ async def test_positions_that_are_none() -> None:
             with pytest.raises(ConfigError):
                 await reader.seek("soon")
             assert await read_all(reader) == [1]
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("position", ["latest", "time", "seek to latest", "seek to a time"])
+async def test_what_was_read_before_a_reconnect_without_a_message_is_not_read_again(
+    position: str, partitions: int
+) -> None:
+    """Before it has read any message it goes on where it has begun, after the seek or at the start."""
+    async with embedded(partitions) as (pulsar, client):
+        await produce(client, *range(6))
+        await asyncio.sleep(10)
+        now = datetime.fromtimestamp(now_ms() / 1000, UTC)
+        start = {"latest": "latest", "time": now}.get(position, "earliest")
+        async with client.reader("t", start) as reader:
+            if position.startswith("seek"):
+                assert len(await read_all(reader)) == 6
+                await reader.seek(now if position.endswith("time") else "latest")
+            for _ in range(2):
+                pulsar.cut(1)
+                await asyncio.sleep(10)
+            await pulsar.stop_broker(1)
+            await asyncio.sleep(1)
+            pulsar.produce("t", b"6", b"7")
+            await pulsar.start_broker(1)
+            await asyncio.sleep(10)
+            assert sorted(await read_all(reader)) == [6, 7]
+
+
+async def test_a_seek_to_the_first_message_before_a_reconnect() -> None:
+    async with embedded() as (pulsar, client):
+        async with client.reader("t") as reader:
+            await reader.seek("earliest")
+            await pulsar.stop_broker(1)
+            await asyncio.sleep(1)
+            pulsar.produce("t", b"1")
+            await pulsar.start_broker(1)
+            assert (await reader.read()).value == b"1"

@@ -25,6 +25,7 @@ from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, TopicMessageId
 from tests.apache_pulsar import RunningPulsar
 from tests.pulsar_broker.key_owners import KEYS, OWNERS
+from tests.stories.proxy import TcpProxy
 
 pytestmark = [pytest.mark.real, pytest.mark.java]
 
@@ -496,3 +497,28 @@ async def test_a_reader_of_several_topics(apache_pulsar: RunningPulsar) -> None:
             assert await read_all(reader) == [b"20"]
             await reader.seek("earliest")
             assert len(await read_all(reader)) == 21
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("position", ["latest", "time", "seek to latest", "seek to a time"])
+async def test_a_reader_that_loses_its_connection_before_its_first_message(
+    apache_pulsar: RunningPulsar, position: str
+) -> None:
+    """It begins where it has begun before: what was written before is not read, what is written without it is."""
+    topic = new_topic()
+    await produce(apache_pulsar, topic, b"old", b"older")
+    await asyncio.sleep(0.1)
+    now = datetime.now(UTC)
+    async with TcpProxy() as proxy, asyncio.timeout(LIMIT):
+        config = PulsarConfig(connector=proxy.connect, retry_backoff=3.0, retry_backoff_max=3.0)
+        async with PulsarClient(apache_pulsar.service_url, config) as client:
+            start = {"latest": "latest", "time": now}.get(position, "earliest")
+            async with client.reader(topic, start) as reader:
+                if position.startswith("seek"):
+                    assert len([await reader.read() for _ in range(2)]) == 2
+                    await reader.seek(now if position.endswith("time") else "latest")
+                await asyncio.sleep(0.3)
+                proxy.reset_all()
+                await produce(apache_pulsar, topic, b"new")
+                assert (await reader.read()).value == b"new"
+                assert not await reader.has_message_available()

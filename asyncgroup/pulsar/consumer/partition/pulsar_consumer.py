@@ -170,6 +170,7 @@ class PulsarConsumer:
         self._listener.on_attached()
         self._flow()
         self.outcomes.arm()
+        self.position.attach(connection)
 
     def on_unregistered(self) -> None:
         """The attachment has ended, another one follows; called by the registration."""

@@ -43,7 +43,8 @@ async def seek(
         is_moved = True
     finally:
         if is_moved:
-            consumer.position.end_seek(start, last)
+            is_last = isinstance(target, MessageId) and target[:2] == LATEST[:2]
+            consumer.position.end_seek(start, last, LATEST if is_last else EARLIEST)
         elif is_sent:  # it may be moved
             consumer.position.end_seek(None, last)
             consumer.outcomes.redeliver_all()

@@ -34,7 +34,9 @@ class Subscribing:
         self._config = config = identity.config
         self._id = identity.id
         self.start: StartPosition | None = None
-        """The first message that is wanted of a subscription that is not durable; None for `latest` or `earliest`."""
+        """The first message that is wanted of a subscription that is not durable; None for `bound`."""
+        self.bound = EARLIEST if config.initial_position == "earliest" else LATEST
+        """Where a subscription that is not durable begins without a `start`: EARLIEST or LATEST."""
         if isinstance(config.initial_position, MessageId):
             self.start = StartPosition.at(config.initial_position, inclusive=config.start_inclusive)
 
@@ -68,7 +70,7 @@ class Subscribing:
     def _start(self) -> MessageIdData:
         """Return the id after which the broker begins; inside a batch it steps back by itself."""
         if self.start is None:
-            return (EARLIEST if self._config.initial_position == "earliest" else LATEST).data()
+            return self.bound.data()
         (ledger, entry), first = self.start
         if first == 0:
             return MessageId(ledger, entry - 1).data()
