@@ -21,6 +21,9 @@ CREDENTIAL_INTERVAL: Final = 60.0
 REFRESH: Final = AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh")
 """What a broker asks for another token with (`AuthData.REFRESH_AUTH_DATA`)."""
 
+_METHODS: Final = {"bearer": "token", "basic": "basic"}
+"""The method of each scheme of HTTP."""
+
 
 class CredentialRefused(Exception):
     """A credential that is unknown or has expired, or none."""
@@ -69,17 +72,21 @@ class AcceptedCredentials:
                 return user
         raise CredentialRefused(method)
 
-    def role_of_header(self, authorization: str) -> str:
-        """Return whose credential the `Authorization` of an HTTP request is. Raises CredentialRefused."""
+    def role_of_header(self, authorization: str, method: str = "") -> str:
+        """Return whose credential the `Authorization` of an HTTP request is. Raises CredentialRefused.
+
+        `method` is the one that `X-Pulsar-Auth-Method-Name` has, if there is such a header.
+        """
         scheme, _, data = authorization.strip().partition(" ")
-        if scheme.lower() == "bearer":
-            return self.role_of("token", data.strip().encode())
-        if scheme.lower() == "basic":
-            try:
-                return self.role_of("basic", b64decode(data, validate=True))
-            except ValueError:
-                raise CredentialRefused(scheme) from None
-        raise CredentialRefused(scheme)
+        found = _METHODS.get(scheme.lower())
+        if found is None or method not in ("", found):
+            raise CredentialRefused(method or scheme)
+        if found == "token":
+            return self.role_of(found, data.strip().encode())
+        try:
+            return self.role_of(found, b64decode(data, validate=True))
+        except ValueError:
+            raise CredentialRefused(found) from None
 
 
 class ClientCredential:

@@ -133,3 +133,40 @@ async def test_a_broker_that_restarts() -> None:
         found = [(await asyncio.to_thread(consumer.receive, 20_000)).data() for _ in range(2)]
         assert set(found) <= {b"before", b"after"}
         await asyncio.to_thread(client.close)
+
+
+@pytest.mark.full
+async def test_credentials() -> None:
+    """Lookups by HTTP are refused at once, connections until the operation times out."""
+    good: list[Any] = [
+        pulsar.AuthenticationToken("token"),
+        pulsar.AuthenticationBasic("ann", "secret"),
+        pulsar.AuthenticationBasic("ann", "secret", "basic"),
+    ]
+    bad: list[Any] = [
+        None,
+        pulsar.AuthenticationToken("unknown"),
+        pulsar.AuthenticationBasic("ann", "wrong"),
+    ]
+    other_method = pulsar.AuthenticationBasic("ann", "secret", "unknown")  # it is not in requests by HTTP
+
+    def send(url: str, authentication: Any) -> None:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(url, authentication, operation_timeout_seconds=1, logger=logger)
+        try:
+            client.create_producer("t").send(b"1")
+        finally:
+            client.close()
+
+    async with EmbeddedPulsar(admin=True, tokens={"token": "ann"}, users={"ann": "secret"}) as embedded:
+        for authentication in good:
+            for url in (embedded.service_url, embedded.admin_url):
+                await asyncio.to_thread(send, url, authentication)
+        assert embedded.topic("t").messages == 6
+        for authentication in bad:
+            with pytest.raises(pulsar.ConnectError):
+                await asyncio.to_thread(send, embedded.admin_url, authentication)
+        for authentication in (*bad, other_method):
+            with pytest.raises(pulsar.Timeout):
+                await asyncio.to_thread(send, embedded.service_url, authentication)
+        assert embedded.topic("t").messages == 6

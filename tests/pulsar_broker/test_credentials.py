@@ -254,6 +254,15 @@ def test_headers_of_http(header: str, role: str | None) -> None:
             accepted.role_of_header(header)
 
 
+@pytest.mark.parametrize(("header", "method"), [("Bearer one", "token"), ("Basic YW5uOnNlY3JldA==", "basic")])
+def test_the_method_in_a_header_of_http(header: str, method: str) -> None:
+    accepted = AcceptedCredentials(TOKENS, {"ann": "secret"})
+    assert accepted.role_of_header(header, method) == accepted.role_of_header(header) == "ann"
+    for other in {"token", "basic", "unknown"} - {method}:
+        with pytest.raises(CredentialRefused):
+            accepted.role_of_header(header, other)
+
+
 # --- as Apache Pulsar -------------------------------------------------------------------------------------------------
 
 

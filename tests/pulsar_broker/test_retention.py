@@ -131,6 +131,16 @@ async def test_the_oldest_ledgers_are_forgotten_until_the_rest_has_the_size() ->
         assert [value[:1] for value in kept(pulsar) if value] == [b"2", b"3", b"4", b"5"]
 
 
+async def test_the_time_of_a_ledger_goes_on_when_its_topic_is_loaded_again() -> None:
+    async with embedded(retention_time=600.0) as (pulsar, client):
+        await send(client, b"1")
+        for _ in range(8):
+            pulsar.unload("t")
+            await read_all(client, "t")
+            await asyncio.sleep(100)
+        assert kept(pulsar) == []
+
+
 @pytest.mark.parametrize(("seconds", "ledgers"), [(14_300, 1), (14_500, 2)])
 async def test_a_ledger_ends_after_four_hours(seconds: int, ledgers: int) -> None:
     async with embedded(retention_time=1e6) as (_, client):

@@ -29,7 +29,10 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.
 _CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _MAX_DIGITS: Final = 18
 """Of a length: Python refuses to read numbers of thousands of digits."""
-_AUTHORIZATION: Final = re.compile(rb"\r\nauthorization:[ \t]*([^\r\n]*)", re.IGNORECASE)
+_CREDENTIALS: Final = tuple(
+    re.compile(rb"\r\n%s:[ \t]*([^\r\n]*)" % name, re.IGNORECASE)
+    for name in (b"authorization", b"x-pulsar-auth-method-name")
+)
 _STATUS: Final = {
     ServerError.TOPIC_NOT_FOUND: HTTPStatus.NOT_FOUND,
     ServerError.NOT_ALLOWED_ERROR: HTTPStatus.CONFLICT,
@@ -59,6 +62,8 @@ class HttpRequest(NamedTuple):
     """Decoded from JSON; None without one."""
     authorization: str
     """The header of this name."""
+    auth_method: str
+    """The header `X-Pulsar-Auth-Method-Name`."""
 
 
 def fields_of(body: Any) -> Mapping[str, Any]:
@@ -201,9 +206,8 @@ def _parse(head: bytes, body: bytes | None) -> HttpRequest:
         query = dict(parse_qsl(url.query))
     except ValueError:
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, "this is no path of the admin API") from None
-    header = _AUTHORIZATION.search(head)
-    authorization = header[1].decode("latin-1") if header else ""
+    headers = [found[1].decode("latin-1") if (found := each.search(head)) else "" for each in _CREDENTIALS]
     try:
-        return HttpRequest(method, parts, query, json.loads(body) if body else None, authorization)
+        return HttpRequest(method, parts, query, json.loads(body) if body else None, *headers)
     except (ValueError, RecursionError):
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, "the body is no JSON") from None

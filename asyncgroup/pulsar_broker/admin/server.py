@@ -91,7 +91,7 @@ class AdminServer:
         accepted = self._pulsar.credentials
         if accepted.are_required:
             try:
-                accepted.role_of_header(request.authorization)
+                accepted.role_of_header(request.authorization, request.auth_method.strip())
             except CredentialRefused:
                 raise HttpRefusal(HTTPStatus.UNAUTHORIZED, "Authentication required") from None
 

@@ -81,8 +81,8 @@ class LedgerInfo(NamedTuple):
     start: int
     end: int
     size: int
-    began_at: int
-    """When it was begun, in ms since 1970."""
+    closed_at: int | None
+    """When it was closed, in ms since 1970; None of the last one."""
 
 
 class TopicLog:
@@ -93,7 +93,9 @@ class TopicLog:
         self._entries: list[StoredEntry] = []
         self._ledgers: list[int] = []
         self._starts: list[int] = []  # index of the first entry of each ledger
-        self._times: list[int] = []  # when each was begun, 0 for unknown
+        self._closed: list[int] = []  # when each but the last was closed
+        self.began_at = 0
+        """When the last ledger was begun, in ms since 1970; 0 for unknown."""
         self.first = 0
         """Index of the first entry that is kept."""
         self.compacted: CompactedEntries | None = None
@@ -134,15 +136,18 @@ class TopicLog:
         if self._starts and self._starts[-1] == self.end:  # an empty one is replaced
             self._ledgers.pop()
             self._starts.pop()
-            self._times.pop()
+        elif self._starts:
+            self._closed.append(now)
         self._ledgers.append(next(self._ledger_ids))
         self._starts.append(self.end)
-        self._times.append(now)
+        self.began_at = now
 
     def ledgers(self) -> list[LedgerInfo]:
         """Return the ledgers with entries that are kept, and the last one, which is written to."""
         found = []
-        for (start, end), time in zip(pairwise([*self._starts, self.end]), self._times, strict=True):
+        for (start, end), time in zip(
+            pairwise([*self._starts, self.end]), [*self._closed, None], strict=True
+        ):
             if end > self.first or start == self._starts[-1]:
                 entries = self._entries[max(start - self.first, 0) : end - self.first]
                 size = sum(len(entry.payload) for entry in entries)
@@ -151,7 +156,7 @@ class TopicLog:
 
     def date_ledger(self, now: int) -> None:
         """Let the last ledger begin now if it has no time: its topic was created before it was loaded."""
-        self._times[-1] = self._times[-1] or now
+        self.began_at = self.began_at or now
 
     def append(self, metadata: MessageMetadata, payload: bytes) -> StoredEntry:
         """Store an entry."""

@@ -9,7 +9,6 @@ positions.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
 from asyncgroup.pulsar_broker.log.topic_log import TopicLog
@@ -44,7 +43,7 @@ def trim_ledgers(topic: BrokerTopic) -> None:
 
 def _is_full(log: TopicLog, now: int) -> bool:
     ledger = log.ledgers()[-1]
-    age = now - ledger.began_at
+    age = now - log.began_at
     entries = ledger.end - ledger.start
     return bool(entries) and (age >= MAX_AGE or (entries >= MAX_ENTRIES and age > MIN_AGE))
 
@@ -56,9 +55,11 @@ def _end_of_forgotten(topic: BrokerTopic, retention: RetentionPolicies, now: int
     acked = min([*durable, log.read_end])
     ledgers = log.ledgers()
     left, end = sum(ledger.size for ledger in ledgers), log.first
-    for ledger, following in pairwise(ledgers):
+    for ledger in ledgers:
+        if ledger.closed_at is None:
+            break
         left -= ledger.size
-        is_over = retention.time is not None and now - following.began_at > retention.time * 1000
+        is_over = retention.time is not None and now - ledger.closed_at > retention.time * 1000
         is_too_much = retention.size is not None and left >= retention.size
         if ledger.end > acked or not (is_over or is_too_much):
             break
