@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
@@ -14,23 +13,13 @@ from tests.simulate.handler import Disturbances
 from tests.simulate.member import SimMember
 from tests.simulate.plan import GROUP, OFFSETS_TOPIC
 from tests.simulate.world import NODE_HOST, World
+from tests.simulation.action import Acts
 from tests.simulation.conditions import NetworkDisturbance
 
 __all__ = ["perform"]
 
-Act = Callable[..., None]
-_ACTS: Final[dict[str, Act]] = {}
-
-
-def perform(world: World, kind: str, args: tuple[Any, ...]) -> None:
-    """Carry out an action; nothing happens if its object does not exist (any more)."""
-    _ACTS[kind](world, *args)
-
-
-def _act(function: Act) -> Act:
-    _ACTS[function.__name__.removeprefix("_")] = function
-    assert next(iter(inspect.signature(function).parameters)) == "world"
-    return function
+_ACTS: Final = Acts()
+_act, perform = _ACTS.act, _ACTS.perform
 
 
 # --- members --------------------------------------------------------------------------------------------------------

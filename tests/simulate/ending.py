@@ -27,8 +27,6 @@ lost (6), and a JoinGroup on another such connection is given up after the rebal
 REBALANCE_AFTER: Final = 20.0
 """Seconds from the last fault until a group that waits for a join gets one."""
 
-STEP: Final = 0.25
-
 
 async def end_faults(world: World) -> None:
     """End all faults, and check that the group becomes stable, catches up and is healthy."""
@@ -44,12 +42,11 @@ async def end_faults(world: World) -> None:
     began = world.loop.time()
     if world.plan.others:
         world.later(REBALANCE_AFTER, lambda: _rebalance_if_needed(world))
-    await _within(world, STABLE_TIMEOUT, "the group is stable", lambda: _not_stable(world))
+    await world.within(STABLE_TIMEOUT, "the group is stable", lambda: _not_stable(world))
     world.story.count("ms to settle", round((world.loop.time() - began) * 1000))
     await _flush(world)
     if world.queues is not None:
-        await _within(
-            world,
+        await world.within(
             queues_ending.TIMEOUT,
             "all is handled and committed",
             lambda: _work_left(world),
@@ -58,8 +55,8 @@ async def end_faults(world: World) -> None:
         queues_ending.check(world, world.queues)
         _check_logs(world)
         return
-    await _within(
-        world, CATCH_UP_TIMEOUT, "all is handled, committed and healthy", lambda: _not_caught_up(world)
+    await world.within(
+        CATCH_UP_TIMEOUT, "all is handled, committed and healthy", lambda: _not_caught_up(world)
     )
     _check_logs(world)
 
@@ -83,25 +80,6 @@ async def _flush(world: World) -> None:
         flushed.cancel()
         raise Violation("the producer finishes", f"{world.producer.producer!r} still has unsent records")
     await flushed
-
-
-async def _within(
-    world: World, seconds: float, what: str, problem: object, *, longest: float | None = None
-) -> None:
-    """Poll `problem` until it returns None; raise a violation with the remaining problem after `seconds`.
-
-    With `longest` that is the limit, and `seconds` the limit without a change of the problem: there is progress.
-    """
-    assert callable(problem)
-    began = world.loop.time()
-    before, limit = None, began + seconds
-    while (left := problem()) is not None:
-        if longest is not None and left != before:
-            before, limit = left, min(world.loop.time() + seconds, began + longest)
-        if world.loop.time() >= limit:
-            passed = world.loop.time() - began if longest is not None else seconds
-            raise Violation(f"when faults stop {what}", f"not within {passed:g} s: {left}")
-        await world.until(world.loop.time() + STEP)
 
 
 def _not_stable(world: World) -> str | None:

@@ -29,7 +29,6 @@ __all__ = ["NODE_HOST", "World"]
 NODE_HOST: Final = "10.0.0.1"
 PRODUCER_HOST: Final = "10.3.0.1"
 STANDALONE_HOST: Final = "10.4.0.1"
-STEP: Final = 0.25
 
 
 class World(PlannedWorld[Plan]):
@@ -155,7 +154,7 @@ class World(PlannedWorld[Plan]):
         await self.cluster.stop_node(node_id)
         await asyncio.sleep(seconds)
         while self.is_down:
-            await asyncio.sleep(STEP)
+            await asyncio.sleep(self.step)
         await self.cluster.start_node(node_id)
         self._stopped.pop(node_id, None)
         self.story.write(f"node {node_id}", "is up again")

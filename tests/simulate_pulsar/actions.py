@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup.testing.virtual.conditions import NetworkFault, patterns_of
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.world import PORT, PulsarWorld, host_of
+from tests.simulation.action import Acts
 from tests.simulation.conditions import NetworkDisturbance
 
 __all__ = ["perform"]
 
-_ACTS: Final[dict[str, Callable[..., None]]] = {}
+_ACTS: Final = Acts()
+_act, perform = _ACTS.act, _ACTS.perform
 
 ERRORS: Final = {
     "LookupTopic": "ServiceNotReady",
@@ -26,17 +26,6 @@ ERRORS: Final = {
 """An error that each command may be answered with, and that passes.
 
 Not one of a single SEND: a real broker refuses all that follow as well, until the producer has registered again."""
-
-
-def perform(world: PulsarWorld, kind: str, args: tuple[Any, ...]) -> None:
-    """Carry out an action; nothing happens if its object does not exist (any more)."""
-    _ACTS[kind](world, *args)
-
-
-def _act(function: Callable[..., None]) -> Callable[..., None]:
-    _ACTS[function.__name__.removeprefix("_")] = function
-    assert next(iter(inspect.signature(function).parameters)) == "world"
-    return function
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------

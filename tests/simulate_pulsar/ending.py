@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
@@ -26,8 +25,6 @@ the longest pause, and incomplete values expire after 60 s."""
 QUIET: Final = 100.0
 """Seconds until brokers and clients have noticed the last half-open connections, and all permits are there."""
 
-STEP: Final = 0.5
-
 
 async def end_faults(world: PulsarWorld) -> None:
     """End all faults, and check that everything is stored, received and acknowledged."""
@@ -44,22 +41,14 @@ async def end_faults(world: PulsarWorld) -> None:
         if not any(each.is_active and each.spec.subscription == name for each in world.consumers.values()):
             world.join(spare_of(world.plan, name)).is_calm = True
     began = world.loop.time()
-    await _within(world, TIMEOUT, "all is stored", lambda: _unsent(world))
-    await _within(world, TIMEOUT, "all is acknowledged", lambda: _backlog(world))
+    await world.within(TIMEOUT, "all is stored", lambda: _unsent(world))
+    await world.within(TIMEOUT, "all is acknowledged", lambda: _backlog(world))
     stored = _check_logs(world)
     world.story.count("ms to settle", round((world.loop.time() - began) * 1000))
     for spec in world.plan.setting.subscriptions.values():
         _check_received(world, spec, stored)
     await world.until(world.loop.time() + QUIET)
-    await _within(world, TIMEOUT, "permits balance", lambda: _unbalanced(world))
-
-
-async def _within(world: PulsarWorld, seconds: float, what: str, problem: Callable[[], str | None]) -> None:
-    limit = world.loop.time() + seconds
-    while (left := problem()) is not None:
-        if world.loop.time() >= limit:
-            raise Violation(f"when faults stop {what}", f"not within {seconds:g} s: {left}")
-        await world.until(world.loop.time() + STEP)
+    await world.within(TIMEOUT, "permits balance", lambda: _unbalanced(world))
 
 
 # --- producers --------------------------------------------------------------------------------------------------------

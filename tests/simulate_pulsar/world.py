@@ -37,6 +37,8 @@ def host_of(number: int) -> str:
 class PulsarWorld(PlannedWorld[SimPlan]):
     """All parts of a run."""
 
+    step = 0.5
+
     def __init__(self, plan: SimPlan, network: SimulatedNetwork) -> None:
         super().__init__(plan, network, {})
         self.now_ms = clock_of_loop()

@@ -6,11 +6,12 @@ others: that is how failing plans are shortened (`shrink`). An action whose obje
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Action", "Args", "without_actions"]
+__all__ = ["Action", "Acts", "Args", "without_actions"]
 
 Args: TypeAlias = tuple[Any, ...]
 
@@ -31,3 +32,20 @@ def without_actions(actions: Sequence[Action], dropped: Sequence[Action]) -> tup
     """Return the actions without some of them, which are compared by identity."""
     ids = set(map(id, dropped))
     return tuple(one for one in actions if id(one) not in ids)
+
+
+class Acts:
+    """What each kind of action does to a world: the function named `_<kind>`."""
+
+    def __init__(self) -> None:
+        self._acts: dict[str, Callable[..., None]] = {}
+
+    def act(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Decorate the function of a kind."""
+        self._acts[function.__name__.removeprefix("_")] = function
+        assert next(iter(inspect.signature(function).parameters)) == "world"
+        return function
+
+    def perform(self, world: object, kind: str, args: Args) -> None:
+        """Carry out an action; nothing happens if its object does not exist (any more)."""
+        self._acts[kind](world, *args)

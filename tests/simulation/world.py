@@ -42,6 +42,9 @@ class PlannedWorld(Generic[PlanT]):
     `names` replace texts of the story that differ from run to run.
     """
 
+    step = 0.25
+    """Seconds between two looks at what is to become true."""
+
     def __init__(self, plan: PlanT, network: SimulatedNetwork, names: Mapping[str, str]) -> None:
         self.plan = plan
         self.network = network
@@ -78,6 +81,28 @@ class PlannedWorld(Generic[PlanT]):
         await asyncio.wait([self.broken], timeout=max(0.0, when - self.loop.time()))
         if self.violation is not None:
             raise self.violation
+
+    async def within(
+        self,
+        seconds: float,
+        what: str,
+        problem: Callable[[], str | None],
+        *,
+        longest: float | None = None,
+    ) -> None:
+        """Poll `problem` until it returns None; raise a violation with the remaining problem after `seconds`.
+
+        With `longest` that is the limit, and `seconds` the limit without a change of the problem: there is progress.
+        """
+        began = self.loop.time()
+        before, limit = None, began + seconds
+        while (left := problem()) is not None:
+            if longest is not None and left != before:
+                before, limit = left, min(self.loop.time() + seconds, began + longest)
+            if self.loop.time() >= limit:
+                passed = self.loop.time() - began if longest is not None else seconds
+                raise Violation(f"when faults stop {what}", f"not within {passed:g} s: {left}")
+            await self.until(self.loop.time() + self.step)
 
     # --- tasks ------------------------------------------------------------------------------------------------------------
 
