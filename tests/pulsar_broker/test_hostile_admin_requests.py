@@ -189,6 +189,18 @@ async def test_every_path_with_any_body() -> None:
                 assert status < 500, (method, path, body, answer)
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["", "x", "Bearer", "Bearer \xff", "Bearer other", "Basic", "Basic !!!", "Basic YW5u", "Basic /////w=="],
+)
+async def test_a_request_without_a_credential(header: str) -> None:
+    async with EmbeddedPulsar(admin=True, topics="t", tokens={"secret": "a"}, users={"ann": "b"}) as pulsar:
+        wrong = request("GET", f"{T}/stats").replace(b"Host: x", f"Authorization: {header}".encode("latin-1"))
+        assert (await raw(pulsar, wrong))[0] == 401
+        right = request("GET", f"{T}/stats", b"", "Authorization: Bearer secret")
+        assert (await raw(pulsar, right))[0] == 200
+
+
 async def test_no_broker_runs() -> None:
     async with EmbeddedPulsar(admin=True, topics="t") as pulsar:
         await pulsar.stop_broker(1)

@@ -16,7 +16,7 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar.wire.fields import FieldOfMessage, fields_of
-from asyncgroup.pulsar.wire.frames import encode_frame, encode_send
+from asyncgroup.pulsar.wire.frames import decode_frame, encode_frame, encode_send
 from asyncgroup.pulsar.wire.message import ProtoMessage
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -279,6 +279,51 @@ async def test_a_function_of_a_fault_that_raises_ends_the_connection() -> None:
                 began = asyncio.get_running_loop().time()
                 async with client.subscribe("t", "s"):
                     assert asyncio.get_running_loop().time() - began < 5
+
+
+CREDENTIALS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "without data": {"auth_method_name": "token"},
+    "an unknown method": {"auth_method_name": "\x00", "auth_data": b"first"},
+    "bytes": {"auth_method_name": "token", "auth_data": bytes(range(256))},
+    "a method of the other": {"auth_method_name": "basic", "auth_data": b"first"},
+    "no password": {"auth_method_name": "basic", "auth_data": b"ann"},
+    "a wrong password": {"auth_method_name": "basic", "auth_data": b"ann:x:y"},
+    "large": {"auth_method_name": "token", "auth_data": b"x" * 10_000},
+}
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+async def test_credentials_that_are_none(name: str) -> None:
+    """One error, and the end of the connection; what follows CONNECT is not served."""
+    async with EmbeddedPulsar(
+        hosts=[HOST], port=PORT, tokens={"first": "a"}, users={"ann": "secret"}
+    ) as pulsar:
+        connect = c.CommandConnect(client_version="hostile", protocol_version=21, **CREDENTIALS[name])
+        lookup = c.CommandLookupTopic(topic=TOPIC, request_id=1)
+        response = c.CommandAuthResponse(response=c.AuthData(auth_method_name="token", auth_data=b"first"))
+        for follows in (lookup, response):
+            heard_before_end = await answer_to(encode_frame(connect), encode_frame(follows), seconds=1)
+            command, _ = decode_frame(heard_before_end[4:])
+            assert isinstance(command, c.CommandError)
+            assert command.error == ServerError.AUTHENTICATION_ERROR
+            assert len(heard_before_end) == int.from_bytes(heard_before_end[:4], "big") + 4
+        assert pulsar.brokers[1].connections == 0
+
+
+async def test_answers_to_no_challenge() -> None:
+    """A client that was not asked for a credential may renew its own, but not become another one."""
+    tokens = {"first": "a", "second": "b"}
+    async with EmbeddedPulsar(hosts=[HOST], port=PORT, tokens=tokens) as pulsar:
+        connect = encode_frame(
+            c.CommandConnect(
+                client_version="hostile", protocol_version=21, auth_method_name="token", auth_data=b"first"
+            )
+        )
+        for data in (b"second", b"none", None):
+            response = c.CommandAuthResponse(response=c.AuthData(auth_method_name="token", auth_data=data))
+            await answer_to(connect, encode_frame(response), seconds=1)
+            assert pulsar.brokers[1].connections == 0
 
 
 # --- ids ------------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from asyncgroup import WorkQueue
-from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError
-from asyncgroup.pulsar import EARLIEST, LATEST, MessageId, PulsarClient, PulsarServerError
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
+from asyncgroup.pulsar import EARLIEST, LATEST, MessageId, PulsarClient, PulsarServerError, TopicMessageId
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.workqueue import PulsarSource
 from tests.profiles import examples
@@ -79,6 +79,42 @@ async def test_readers_at_odd_positions(inclusive: bool) -> None:
             async with asyncio.timeout(30):
                 await other.seek("earliest")
                 assert (await other.read()).value == b"0"
+
+
+ODD_LISTS: list[Any] = [
+    [],
+    [EARLIEST],
+    [MessageId(1, 0)],
+    [TopicMessageId("a", MessageId(1, 0)), TopicMessageId("a", MessageId(1, 1))],
+    [TopicMessageId("none", MessageId(1, 0))],
+    [TopicMessageId("a", MessageId(1, 0, 7))],
+    [TopicMessageId("a", MessageId(1 << 70, 0))],
+    [TopicMessageId("a", MessageId(1 << 40, 0))],
+    [TopicMessageId("a", EARLIEST), TopicMessageId("b", LATEST)],
+    TopicMessageId("a", MessageId(1, 0)),
+    MessageId(1, 0),
+    "soon",
+    None,
+]
+
+
+async def test_readers_of_several_topics_at_odd_positions() -> None:
+    topics = {name: {"messages": [b"%d" % number for number in range(3)]} for name in "ab"}
+    async with embedded(topics=topics) as (_, client):
+        for names in (["a", "b"], re.compile("[ab]"), "a"):
+            for position in ODD_LISTS:
+                with contextlib.suppress(ConfigError, UsageError):
+                    async with asyncio.timeout(30), client.reader(names, position) as reader:
+                        while await reader.has_message_available():
+                            await reader.read()
+            async with client.reader(names, "earliest") as reader:
+                for position in ODD_LISTS:
+                    with contextlib.suppress(ConfigError, UsageError):
+                        async with asyncio.timeout(30):
+                            await reader.seek(position)
+                async with asyncio.timeout(30):
+                    await reader.seek("earliest")
+                    assert (await reader.read()).value == b"0"
 
 
 # --- table views ----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from asyncgroup.pulsar.transactions.errors import PulsarTransactionAborted
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction, PulsarTransactionState
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import TxnAction
+from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from tests.profiles import thinned
 from tests.pulsar.cancelling import WHEN, cancelled_at
@@ -113,12 +114,16 @@ async def test_a_coordinator_that_answers_with_anything(
         connection.push_entry(pulsar.commands(c.CommandSubscribe)[-1].consumer_id, b"v")
         message = await consumer.receive()
         pulsar.script[kind] = ANSWERERS[answerer]
-        transaction = client.transaction(timeout=30.0)
+        transaction, sent = client.transaction(timeout=30.0), list[asyncio.Future[MessageId]]()
         with contextlib.suppress(AsyncGroupError):
             async with transaction as txn:
+                sent += [producer.send_nowait(b"n", transaction=txn) for _ in range(3)]
+                sent[1].cancel()
                 await producer.send(b"a", transaction=txn)
                 consumer.ack(message, transaction=txn)
         assert transaction.state in ENDED
+        assert all(future.done() for future in sent)
+        assert len({type(future.exception()) for future in sent if not future.cancelled()}) <= 1
         if answerer == "twice":
             assert transaction.state is PulsarTransactionState.COMMITTED
         pulsar.script.clear()
