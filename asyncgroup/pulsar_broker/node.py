@@ -14,7 +14,8 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.credentials import CREDENTIAL_INTERVAL, AcceptedCredentials
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.server_connection import PulsarServerConnection, Traffic
-from asyncgroup.pulsar_broker.requests.broker_requests import BrokerRequests, parse_topic
+from asyncgroup.pulsar_broker.requests.broker_requests import BrokerRequests
+from asyncgroup.pulsar_broker.requests.topic_names import parse_topic
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import MAX_UNACKED
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.namespaces import Namespaces

@@ -26,6 +26,11 @@ class SubType(IntEnum):
     FAILOVER = 2
     KEY_SHARED = 3
 
+    @property
+    def published_name(self) -> str:
+        """Its name in Pulsar's statistics and in Java: `Key_Shared`."""
+        return "_".join(word.capitalize() for word in self.name.split("_"))
+
 
 class InitialPosition(IntEnum):
     """`CommandSubscribe.initial_position`: where a new subscription begins."""
@@ -48,6 +53,11 @@ class ProducerAccessMode(IntEnum):
     EXCLUSIVE = 1
     WAIT_FOR_EXCLUSIVE = 2
     EXCLUSIVE_WITH_FENCING = 3
+
+    @property
+    def published_name(self) -> str:
+        """Its name in Pulsar's statistics and in Java: `WaitForExclusive`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 class AckType(IntEnum):

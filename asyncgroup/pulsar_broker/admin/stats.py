@@ -6,21 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from asyncgroup.pulsar.wire.enums import ProducerAccessMode, SubType
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
 __all__ = ["internal_stats", "partitioned_stats", "topic_stats"]
-
-_TYPES = {
-    SubType.EXCLUSIVE: "Exclusive",
-    SubType.SHARED: "Shared",
-    SubType.FAILOVER: "Failover",
-    SubType.KEY_SHARED: "Key_Shared",
-    None: "None",
-}
-
-_MODES = {mode: "".join(word.capitalize() for word in mode.name.split("_")) for mode in ProducerAccessMode}
 
 
 def topic_stats(topic: BrokerTopic) -> dict[str, Any]:
@@ -32,7 +21,7 @@ def topic_stats(topic: BrokerTopic) -> dict[str, Any]:
         "backlogSize": topic.backlog_size,
         "publishers": [
             {
-                "accessMode": _MODES[each.mode],
+                "accessMode": each.mode.published_name,
                 "clientVersion": each.client_version,
                 "producerName": each.name,
                 "producerId": each.command.producer_id,
@@ -45,11 +34,11 @@ def topic_stats(topic: BrokerTopic) -> dict[str, Any]:
 
 
 def _subscription(topic: BrokerTopic, subscription: TopicSubscription) -> dict[str, Any]:
-    active = subscription.active
+    active, kind = subscription.active, subscription.kind
     return {
         "msgBacklog": subscription.backlog,
         "backlogSize": topic.log.size_from(subscription.cursor.mark_delete + 1),
-        "type": _TYPES[subscription.kind if subscription.consumers else None],
+        "type": "None" if kind is None or not subscription.consumers else kind.published_name,
         "isDurable": subscription.is_durable,
         "activeConsumerName": None if active is None else active.name,
         "unackedMessages": sum(each.unacked for each in subscription.consumers),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from asyncgroup.pulsar.wire.enums import ProducerAccessMode, SubType
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.node import PulsarNode
@@ -26,19 +24,6 @@ __all__ = [
     "view_pulsar_transaction",
     "view_subscription",
 ]
-
-_TYPES: Final = {
-    SubType.EXCLUSIVE: "Exclusive",
-    SubType.SHARED: "Shared",
-    SubType.FAILOVER: "Failover",
-    SubType.KEY_SHARED: "Key_Shared",
-}
-_MODES: Final = {
-    ProducerAccessMode.SHARED: "Shared",
-    ProducerAccessMode.EXCLUSIVE: "Exclusive",
-    ProducerAccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
-    ProducerAccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +157,7 @@ def view_pulsar_topic(
         terminated=all(part.is_terminated for part in parts),
         brokers=tuple(loaded_at(part.name) for part in parts),
         producers=tuple(
-            ProducerView(name=each.name, partition=part.name.partition, access_mode=_MODES[each.mode])
+            ProducerView(name=each.name, partition=part.name.partition, access_mode=each.mode.published_name)
             for part in parts
             for each in part.producers
         ),
@@ -202,7 +187,7 @@ def view_subscription(
     return SubscriptionView(
         topic=str(name),
         name=first.name,
-        type=_TYPES[kinds[0]] if kinds else None,
+        type=kinds[0].published_name if kinds else None,
         durable=first.is_durable,
         backlog=sum(open_ones for open_ones, _ in counts),
         acknowledged=sum(closed for _, closed in counts),

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import LookupType
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.transaction_answers import TRANSACTION_ANSWERS, transaction_answer
 
 __all__ = ["failure_answer"]
-
-NO_REQUEST: Final = (1 << 64) - 1
-"""The request id of an answer to a command without one."""
 
 
 def failure_answer(command: c.Command, failure: ServerFailure) -> c.Command | None:
@@ -41,6 +36,6 @@ def failure_answer(command: c.Command, failure: ServerFailure) -> c.Command | No
         return transaction_answer(command, error=code, message=text)
     if request_id is not None or isinstance(command, c.CommandConnect | c.CommandAuthResponse):
         return c.CommandError(
-            request_id=NO_REQUEST if request_id is None else request_id, error=code, message=text
+            request_id=c.NO_REQUEST if request_id is None else request_id, error=code, message=text
         )
     return None

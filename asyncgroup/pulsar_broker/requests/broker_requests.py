@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.errors import ConfigError, ProtocolError
+from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import LookupType
 from asyncgroup.pulsar.wire.server_errors import ServerError
-from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.requests.consumer_requests import ConsumerRequests
 from asyncgroup.pulsar_broker.requests.producer_requests import ProducerRequests
 from asyncgroup.pulsar_broker.requests.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.requests.services import ConnectedClient, NodeServices
 from asyncgroup.pulsar_broker.requests.topic_lists import TopicLists
+from asyncgroup.pulsar_broker.requests.topic_names import parse_topic
 from asyncgroup.pulsar_broker.requests.transaction_requests import TransactionRequests
 
-__all__ = ["BrokerRequests", "parse_topic"]
-
-
-def parse_topic(text: str) -> TopicName:
-    """Return a topic's name. Raises ServerFailure."""
-    try:
-        return TopicName.parse(text)
-    except ConfigError as error:
-        raise ServerFailure(ServerError.INVALID_TOPIC_NAME, str(error)) from None
+__all__ = ["BrokerRequests"]
 
 
 class BrokerRequests:

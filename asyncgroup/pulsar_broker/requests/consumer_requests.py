@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
@@ -18,8 +17,6 @@ from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscriptio
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
 __all__ = ["ConsumerRequests"]
-
-_NO_REQUEST: Final = (1 << 64) - 1
 
 
 class _Place:
@@ -193,4 +190,4 @@ class ConsumerRequests:
                         broker_service_url=migrated_to,
                     )
                     connection.send(migrated)
-                connection.send(c.CommandCloseConsumer(consumer_id=consumer.id, request_id=_NO_REQUEST))
+                connection.send(c.CommandCloseConsumer(consumer_id=consumer.id, request_id=c.NO_REQUEST))

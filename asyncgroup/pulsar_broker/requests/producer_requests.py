@@ -230,7 +230,7 @@ class ProducerRequests:
 
     def _close_by_broker(self, connection: ConnectedClient, producer_id: int) -> None:
         self._closed.setdefault(connection, set()).add(producer_id)
-        connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=_NO_REQUEST))
+        connection.send(c.CommandCloseProducer(producer_id=producer_id, request_id=c.NO_REQUEST))
 
 
 def _is_last_chunk(metadata: MessageMetadata) -> bool:
@@ -238,9 +238,6 @@ def _is_last_chunk(metadata: MessageMetadata) -> bool:
     chunks = metadata.num_chunks_from_msg
     return chunks is None or metadata.chunk_id == chunks - 1
 
-
-_NO_REQUEST = (1 << 64) - 1
-"""The request id of a command that the broker sends by itself."""
 
 _MAX_BATCH: Final = 1 << 20
 """Messages of a batch: each takes a bit in each cursor."""

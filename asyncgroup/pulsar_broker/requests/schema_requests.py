@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.requests.services import ConnectedClient
+from asyncgroup.pulsar_broker.requests.topic_names import parse_topic
 from asyncgroup.pulsar_broker.schemas.schema_registry import (
     SchemaKind,
     StoredSchema,
@@ -105,14 +105,14 @@ class SchemaCommands:
             if not asked:
                 raise ServerFailure(ServerError.INCOMPATIBLE_SCHEMA, "Empty schema version")
             version = int.from_bytes(asked, "big") if len(asked) == _VERSION_BYTES else -1
-        found = self._namespaces.schemas.find(_name(command.topic), version)
+        found = self._namespaces.schemas.find(parse_topic(command.topic), version)
         if found is None:
             raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Topic not found or no-schema {command.topic}")
         return found
 
     def _get_or_create(self, connection: ConnectedClient, command: c.CommandGetOrCreateSchema) -> None:
         try:
-            topic = self._namespaces.topic(_name(command.topic), creates=False)
+            topic = self._namespaces.topic(parse_topic(command.topic), creates=False)
             version = self.of_producer(topic, command.schema)
         except ServerFailure as failure:
             answer = c.CommandGetOrCreateSchemaResponse(
@@ -121,13 +121,6 @@ class SchemaCommands:
         else:
             answer = c.CommandGetOrCreateSchemaResponse(request_id=command.request_id, schema_version=version)
         connection.reply(command, answer)
-
-
-def _name(text: str) -> TopicName:
-    try:
-        return TopicName.parse(text)
-    except ConfigError as error:
-        raise ServerFailure(ServerError.INVALID_TOPIC_NAME, str(error)) from None
 
 
 def _schema(schema: c.Schema) -> TopicSchema:
