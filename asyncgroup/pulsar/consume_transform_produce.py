@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from asyncgroup.checks import DURATION, check_count, is_async, timedelta_hint
 from asyncgroup.errors import AsyncGroupError, ConfigError, TransportError, UsageError
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.lifecycle import await_shared, mark_retrieved, start_task
+from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved, start_task, wait_shielded
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
@@ -33,12 +33,9 @@ _log = escaping_logger("asyncgroup.pulsar")
 class _Producers:
     """The producers of the output, one for each topic, opened with its first message."""
 
-    def __init__(
-        self, client: PulsarClient, config: PulsarProducerConfig | None, stack: AsyncExitStack
-    ) -> None:
+    def __init__(self, client: PulsarClient, config: PulsarProducerConfig | None) -> None:
         self._client = client
         self._config = config
-        self._stack = stack
         self._opening: dict[TopicName, asyncio.Task[PulsarProducer]] = {}
 
     async def get(self, topic: str) -> PulsarProducer:
@@ -57,8 +54,14 @@ class _Producers:
         except BaseException:
             del self._opening[name]
             raise
-        self._stack.push_async_callback(producer.aclose, drain=False)
         return producer
+
+    async def aclose(self) -> None:
+        """Close them, also those that are being opened."""
+        openings = list(self._opening.values())
+        await cancel_and_wait(*(each for each in openings if not each.done()))
+        opened = [each.result() for each in openings if not each.cancelled() and each.exception() is None]
+        await wait_shielded(asyncio.gather(*(producer.aclose(drain=False) for producer in opened)))
 
 
 class PulsarTransactionOutput:
@@ -192,10 +195,11 @@ class PulsarConsumeTransformProduce:
         async with AsyncExitStack() as stack:
             if isinstance(client, str):
                 client = await stack.enter_async_context(PulsarClient(client))
-            producers = _Producers(client, self._producer_config, stack)
+            producers = _Producers(client, self._producer_config)
             consumer = await stack.enter_async_context(
                 client.subscribe(topic, subscription, type=type, config=self._consumer_config)
             )
+            stack.push_async_callback(producers.aclose)
             retry = RetryLoop(client._inner.new_backoff(), retries=self._max_failures)
             while True:
                 batch = await consumer.receive_batch(self._max_records, self._max_bytes, max_wait=0.0)

@@ -23,7 +23,7 @@ from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import TxnAction
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from tests.apache_pulsar import RunningPulsar
-from tests.pulsar.scripted import Call, ScriptedPulsar, in_turn, refuse
+from tests.pulsar.scripted import Call, ScriptedPulsar, in_turn, late, refuse
 
 Batch = Sequence[PulsarMessage]
 OUT = "persistent://public/default/shouted"
@@ -149,6 +149,20 @@ async def test_output_after_the_end_of_the_function(pulsar: ScriptedPulsar) -> N
         await until(lambda: ends(pulsar))
         with pytest.raises(UsageError, match="after its function had returned"):
             await kept[0].enqueue("shouted", b"x")
+
+
+async def test_a_producer_that_is_being_opened_at_the_end_is_closed(pulsar: ScriptedPulsar) -> None:
+    pulsar.script[c.CommandProducer] = late(1.0)
+    async with transforming(pulsar) as (task, push):
+        push(b"a", 0)
+        await until(lambda: pulsar.commands(c.CommandProducer))
+        task.cancel()
+        await asyncio.wait([task])
+    names = {each.get_name() for each in asyncio.all_tasks()}
+    assert not any(name.startswith("producer of") for name in names), names
+    await asyncio.sleep(60)
+    assert len(pulsar.commands(c.CommandProducer)) == 1
+    assert not any(connection.producers for connection in pulsar.connections)
 
 
 async def test_a_broker_without_transactions(pulsar: ScriptedPulsar) -> None:
