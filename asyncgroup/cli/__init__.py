@@ -7,7 +7,8 @@
 - On Apache Pulsar: `pulsar_options` (the connection), `pulsar_reading` (`consume`), `pulsar_dead_letters` and `pulsar_replay` (`dlq`).
 - Those of operators: `administration`, `advice` on errors, `tables`, `topic_arguments`, `group_names`; rows of tables in `topic_rows`,
   `group_rows`, `lag_rows`. Parts of `groups` are `group_lag` with `lag_rates`, and `group_reset`; of `cluster` it is `replicas`.
-- `broker`: `broker_listeners`, `broker_settings`, `broker_topics`, `commit_log`, and `embedded_pulsar` for Pulsar.
+- `broker`: `broker_listeners`, `broker_settings` with `setting_values`, `broker_topics`, `commit_log`, and for Pulsar `embedded_pulsar` and
+  `pulsar_settings`.
 - `consume`: `start_positions`. `health`: `http_get`. `completion`: `completion_scripts`.
 - `work`: `handler_loading` and `work_view`. `dlq`: `dead_letter_topic`, `dead_letter_rows`, `dead_letter_table`, `replaying`, and `dlq_replay`.
 """

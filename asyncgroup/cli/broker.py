@@ -41,7 +41,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pulsar",
         action="store_true",
-        help="run an Apache Pulsar in memory instead; not with --data-dir and --set",
+        help="run an Apache Pulsar in memory instead; not with --data-dir",
     )
     parser.add_argument("--port", type=port, help="the first node's port (default: 9092, with --pulsar 6650)")
     parser.add_argument(

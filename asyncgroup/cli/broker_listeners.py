@@ -55,7 +55,9 @@ def readable_errors(options: argparse.Namespace) -> Iterator[None]:
         raise
 
 
-def exposure_warning(host: str, security: ListenerSecurity | None) -> str | None:
+def exposure_warning(
+    host: str, security: ListenerSecurity | None, *, has_credentials: bool = False
+) -> str | None:
     """Return a warning if other machines can connect to the cluster, otherwise None."""
     try:
         # a name may have several addresses, and one that is not local is enough
@@ -64,7 +66,11 @@ def exposure_warning(host: str, security: ListenerSecurity | None) -> str | None
         addresses = {host}
     if all(_is_loopback(str(address)) for address in addresses):
         return None
-    who = "every user of --set users" if security is not None and security.sasl else "any client"
+    who = "any client"
+    if security is not None and security.sasl:
+        who = "every user of --set users"
+    elif has_credentials:
+        who = "every client with a credential of --set tokens or users"
     return f"warning: other machines can connect to --host {host}: {who} can read and write all topics"
 
 

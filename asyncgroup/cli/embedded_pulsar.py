@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgroup.cli.broker_listeners import exposure_warning, is_free, node_ports, readable_errors
 from asyncgroup.cli.broker_topics import InitialTopic
 from asyncgroup.cli.common import stop_signals
+from asyncgroup.cli.pulsar_settings import pulsar_settings
 from asyncgroup.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ async def run_pulsar(options: argparse.Namespace) -> int:
     from asyncgroup.pulsar_broker import EmbeddedPulsar, PulsarOptions
 
     _check(options)
+    settings = pulsar_settings(options.settings)
     # signals first: Ctrl-C during the start also stops it in order
     with stop_signals() as stop, readable_errors(options):
         if options.admin_port and not is_free(options.host, options.admin_port):
@@ -36,10 +38,13 @@ async def run_pulsar(options: argparse.Namespace) -> int:
             admin=options.admin_port is not None,
             admin_port=options.admin_port or 0,
             history_limit=0,
+            **settings,
         )
         async with EmbeddedPulsar(given) as pulsar:
             # before the ready line, at which scripts go on
-            if warning := exposure_warning(options.host, None):
+            if warning := exposure_warning(
+                options.host, None, has_credentials=bool(given.tokens or given.users)
+            ):
                 print(f"asyncgroup broker: {warning}", file=sys.stderr, flush=True)
             _create(pulsar, options.topic)
             print(_ready_lines(pulsar, options), flush=True)
@@ -53,8 +58,6 @@ def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that a Pulsar does not have."""
     if options.data_dir is not None:
         raise UsageError("--data-dir is not allowed with --pulsar, which keeps messages in memory")
-    if options.settings:
-        raise UsageError(f"--set {options.settings[0].name} is not allowed with --pulsar: it has no settings")
     # clients connect to the address in the answers to lookups, and this is not an address to connect to
     if options.host in ("0.0.0.0", "::") and options.advertised_host is None:
         raise UsageError(

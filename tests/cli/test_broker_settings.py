@@ -14,7 +14,8 @@ from asyncgroup.broker import ClusterOptions, EmbeddedCluster, ListenerSecurity
 from asyncgroup.broker.metadata.config_repository import STATIC_SETTINGS
 from asyncgroup.cli import main
 from asyncgroup.cli.broker import exposure_warning
-from asyncgroup.cli.broker_settings import Setting, cluster_options
+from asyncgroup.cli.broker_settings import cluster_options
+from asyncgroup.cli.setting_values import Setting
 from asyncgroup.config import ClientConfig
 from asyncgroup.security import Scram, Security
 from asyncgroup.wire import messages as m

@@ -72,7 +72,7 @@ def test_the_ready_line_as_json_and_the_admin_api() -> None:
         (["--data-dir", "d"], "--data-dir is not allowed with --pulsar, which keeps messages in memory"),
         (
             ["--set", "num.partitions=3"],
-            "--set num.partitions is not allowed with --pulsar: it has no settings",
+            "--set num.partitions: an embedded Pulsar has no such setting; did you mean default_partitions?",
         ),
         (["--topic", "a:1:x=y"], "--topic a:1:x=y is not allowed: NAME:PARTITIONS with --pulsar"),
         (["--topic", "a:1", "--topic", "a:2"], "--topic a:2: NotAllowedError: This topic already exists"),
