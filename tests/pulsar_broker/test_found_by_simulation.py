@@ -84,3 +84,20 @@ async def test_the_delay_of_a_copy_counts_by_the_clock_of_its_queue() -> None:
                 second = await queue.receive()
             assert 59 < loop.time() - began < 65
             await second.ack()
+
+
+async def test_an_exclusive_subscription_goes_on_with_the_consumer_that_has_waited() -> None:
+    """After an unload another client was faster: the first one asks again until that one leaves, and ends with no error."""
+    async with embedded() as (pulsar, client), client.subscribe("t", "s", config=early()) as first:
+        pulsar.unload("t")
+        async with (
+            PulsarClient(pulsar.service_url) as other,
+            other.subscribe("t", "s", config=early()) as second,
+        ):
+            await send(client, b"0")
+            second.ack((await receive(second, 1))[0])
+            await asyncio.sleep(600)
+            assert not first.partitions[0].is_attached
+            assert "ConsumerBusy" in str(first.partitions[0].last_error)
+        await send(client, b"1")
+        assert [message.value for message in await receive(first, 1)] == [b"1"]

@@ -8,15 +8,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from asyncgroup.pulsar import MessageId
 from tests.profiles import current_profile, long_family
 from tests.simulate_pulsar.__main__ import PULSAR_SIMULATION
 from tests.simulate_pulsar.mutations import MUTATIONS, find_mutation, mutated
+from tests.simulate_pulsar.oracle import MessagePlace, PartitionOracle
+from tests.simulate_pulsar.plan import SubscriptionSpec
 from tests.simulate_pulsar.planner import ACTIONS, TRANSACTIONS, plan_of
 from tests.simulate_pulsar.run import run_seed
+from tests.simulation.story import Violation
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 40 if current_profile() == "full" else 4
@@ -86,3 +93,21 @@ def test_every_mutation_still_applies_to_the_code() -> None:
     for mutant in MUTATIONS.values():
         with mutated(mutant):
             pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "is_violated"), [("shared", 0, True), ("failover", 0, False), ("failover", 2, True)]
+)
+def test_a_late_acknowledgement_counts_after_a_change_of_failover_only(
+    kind: str, seconds: float, is_violated: bool
+) -> None:
+    """A message that was pushed again before the acknowledgement can have reached the broker is no violation."""
+    spec = SubscriptionSpec(name="s", topic="t", kind=kind, queue=None)
+    oracle = PartitionOracle(spec, "t")
+    message: Any = SimpleNamespace(message_id=MessageId(1, 2), value=b"0", key=None)
+    oracle.push((1, 2), 1, 10.0)
+    oracle.receive("c1", message, is_exact=True)
+    oracle.ack([MessagePlace(1, 2, 0)], 11.0, 1.5)
+    oracle.push((1, 2), 1, 11.0 + seconds)
+    with pytest.raises(Violation, match="cost no acknowledgement") if is_violated else nullcontext():
+        oracle.receive("c2", message, is_exact=True)

@@ -32,6 +32,9 @@ IDLE: Final = 0.5
 HELD: Final = 5
 """Messages that a consumer with late acknowledgements holds."""
 
+ARRIVES: Final = 0.5
+"""Seconds within which a command reaches the broker, if nothing is disturbed."""
+
 
 class SimConsumer(PulsarProgram):
     """The program of a consumer."""
@@ -180,7 +183,7 @@ class SimConsumer(PulsarProgram):
         consumer.ack(message.message_id if self.spec.by_id else message)
         if self.spec.index_acks or message.message_id.batch_index < 0:
             # otherwise the broker knows a batch only when all of its messages are acknowledged
-            oracle.acked.add(place)
+            oracle.ack([place], self.world.loop.time(), self.spec.ack_group_time + ARRIVES)
             self._acked.add((oracle, place))
             self._unconfirmed.append((oracle, place, False))
 
@@ -207,7 +210,8 @@ class SimConsumer(PulsarProgram):
         place = place_of(message)
         consumer.ack_cumulative(message.message_id if self.spec.by_id else message)
         if self.spec.index_acks or message.message_id.batch_index < 0:
-            oracle.acked |= {each for each in oracle.received if each <= place}
+            places = [each for each in oracle.received if each <= place]
+            oracle.ack(places, self.world.loop.time(), self.spec.ack_group_time + ARRIVES)
             before = self._acked_up_to.get(oracle)
             self._acked_up_to[oracle] = place if before is None else max(before, place)
             self._unconfirmed.append((oracle, place, True))

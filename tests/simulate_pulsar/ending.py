@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Final
 
-from asyncgroup.pulsar.consumer.receiving.permits import PermitLedger
-from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
+from tests.simulate_pulsar.attachments import hand_over, unbalanced
 from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.oracle import MessagePlace
 from tests.simulate_pulsar.plan import RESULTS, SubscriptionSpec
@@ -48,7 +47,10 @@ async def end_faults(world: PulsarWorld) -> None:
     for spec in world.plan.setting.subscriptions.values():
         _check_received(world, spec, stored)
     await world.until(world.loop.time() + QUIET)
-    await world.within(TIMEOUT, "permits balance", lambda: _unbalanced(world))
+    await world.within(TIMEOUT, "permits balance", lambda: unbalanced(world))
+    for spec in world.plan.setting.subscriptions.values():
+        if spec.kind == "exclusive":
+            await hand_over(world, spec, TIMEOUT)
 
 
 # --- producers --------------------------------------------------------------------------------------------------------
@@ -184,39 +186,6 @@ def _check_queue(world: PulsarWorld, spec: SubscriptionSpec, values: set[bytes])
     few = [value for value in poison if oracle.failures[value] < spec.queue.max_redeliveries + 1]
     if few and world.plan.is_orderly:
         raise Violation("dead letters have had all their deliveries", f"{spec.name}: {few}")
-
-
-# --- permits ----------------------------------------------------------------------------------------------------------
-
-
-def _unbalanced(world: PulsarWorld) -> str | None:
-    """Return where the permits of a client and its broker differ, or are not granted; None if nowhere."""
-    at_brokers: dict[tuple[str, int, int], SubscribedConsumer] = {}
-    for node in world.runtime.nodes.values():
-        for connection in node.connections:
-            host, port = connection.protocol.transport.get_extra_info("peername")[:2]
-            for number, place in connection.consumers.items():
-                at_brokers[host, port, number] = place.consumer
-    for program in world.programs:
-        for number, consumer in program.consumers().items():
-            connection = consumer._connection
-            if connection is None:
-                return f"{program.name}: {consumer!r} is not attached"
-            host, port = connection.protocol.transport.get_extra_info("sockname")[:2]
-            other = at_brokers.pop((host, port, number), None)
-            if other is None:
-                return f"{program.name}: {consumer!r} is not known by its broker"
-            ledger: PermitLedger = consumer.permits
-            if ledger.open != other.permits:
-                return f"{program.name}: {ledger!r}, and its broker has {other!r}"
-            due = ledger.target - ledger.queued - ledger.open
-            if due > 0 and due * 2 >= ledger.target:
-                return f"{program.name}: {ledger!r} owes {due} permits"
-            if other.unacked or other.pending:
-                return f"{program.name}: its broker has {other!r}, {other.unacked} unacknowledged"
-    if at_brokers:
-        return f"brokers have consumers of nobody: {list(at_brokers.values())}"
-    return None
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

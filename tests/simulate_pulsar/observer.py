@@ -26,11 +26,13 @@ class PushObserver:
         oracles: dict[str, SubscriptionOracle],
         fail: Callable[[Violation], None],
         now: Callable[[], int],
+        time: Callable[[], float],
         count: Callable[[str], None],
     ) -> None:
         self._oracles = oracles
         self._fail = fail
-        self._now = now
+        self._now = now  # of the day, in ms
+        self._time = time  # of the loop
         self._count = count
         self._topics: dict[TopicSubscription, BrokerTopic] = {}
         self._subscriptions: dict[SubscribedConsumer, TopicSubscription] = {}
@@ -97,7 +99,7 @@ class PushObserver:
             return
         where = f"entry {entry.position} of {self._topics[subscription].name} to {consumer.name}"
         try:
-            oracle.at(str(self._topics[subscription].name)).push(entry.position, unacked)
+            oracle.at(str(self._topics[subscription].name)).push(entry.position, unacked, self._time())
             self._check_holders(oracle, subscription, consumer, entry, where)
             if consumer.permits <= 0 and entry.metadata.uuid is None:
                 raise Violation("a push needs a permit", where)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from asyncgroup.pulsar import PulsarMessage
@@ -34,8 +36,8 @@ class PartitionOracle:
         self.topic = topic
         self.received: Counter[MessagePlace] = Counter()
         """The messages that were received since the last seek."""
-        self.acked: set[MessagePlace] = set()
-        """Those that a consumer has acknowledged, perhaps in vain."""
+        self.acked: dict[MessagePlace, float] = {}
+        """Those that a consumer has acknowledged, perhaps in vain, and the time from which the broker must know it."""
         self.kept_over_seek: set[MessagePlace] = set()
         """Messages of batches that were acknowledged before a seek: the broker forgets that for the whole entry only.
 
@@ -43,6 +45,7 @@ class PartitionOracle:
         """
         self.required_from: MessagePlace | None = None
         """The first message that has to be received; None: all."""
+        self._pushed_at: dict[tuple[int, int], float] = {}
         self._before_seek: set[MessagePlace] = set()
         self._first_by_key: dict[bytes | None, MessagePlace] = {}
         self._confirmed: defaultdict[tuple[int, int], int] = defaultdict(int)
@@ -54,10 +57,10 @@ class PartitionOracle:
     # --- consumers --------------------------------------------------------------------------------------------------------
 
     def receive(self, who: str, message: PulsarMessage, *, is_exact: bool) -> None:
-        """A program has received a message; `is_exact`: none comes again that was acknowledged. Raises Violation."""
+        """A program has received a message; `is_exact`: none is pushed again that was acknowledged. Raises Violation."""
         place = place_of(message)
         text = f"{who} gets {message.value!r:.30} at {tuple(place)} of {self.topic}"
-        if is_exact and place in self.acked:
+        if is_exact and self.acked.get(place, inf) <= self._pushed_at[place[:2]]:
             raise Violation("orderly actions cost no acknowledgement", f"{text} again")
         if place not in self.received:
             self._check_order(message, place, text)
@@ -80,6 +83,18 @@ class PartitionOracle:
         """Another consumer has begun, which does not know what was acknowledged before a seek."""
         self.kept_over_seek |= self._before_seek
 
+    def ack(self, places: Iterable[MessagePlace], now: float, seconds: float) -> None:
+        """A consumer has acknowledged messages; if nothing fails the broker has that `seconds` later at the latest.
+
+        Another consumer gets messages only after the first one has closed, and it sends its acknowledgements before. But of a Failover
+        subscription the active consumer changes while both are open, and the next one gets all that is not acknowledged then:
+        `activeConsumerFailoverDelayTimeMillis` makes that rare (`PersistentDispatcherSingleActiveConsumer.scheduleReadOnActiveConsumer`),
+        and does not wait for acknowledgements.
+        """
+        known_at = now + seconds if self.subscription.kind == "failover" else 0.0
+        for place in places:
+            self.acked.setdefault(place, known_at)
+
     def confirm(self, place: MessagePlace) -> None:
         """The broker has confirmed an acknowledgement."""
         self._confirmed[place[:2]] |= 1 << place.index
@@ -91,8 +106,9 @@ class PartitionOracle:
 
     # --- the broker -------------------------------------------------------------------------------------------------------
 
-    def push(self, position: tuple[int, int], bits: int) -> None:
+    def push(self, position: tuple[int, int], bits: int, now: float) -> None:
         """The broker pushes messages of an entry. Raises Violation."""
+        self._pushed_at[position] = now
         again = bits & self._confirmed.get(position, 0)
         last = self._confirmed_up_to
         if last is not None and position < last[:2]:
@@ -111,7 +127,7 @@ class PartitionOracle:
 
     def restart(self, required_from: MessagePlace | None) -> None:
         """The subscription has moved, and this message has to be received; None: all."""
-        self._before_seek |= self.acked
+        self._before_seek |= self.acked.keys()
         self.received.clear()
         self.acked.clear()
         self._first_by_key.clear()

@@ -44,7 +44,7 @@ class PulsarWorld(PlannedWorld[SimPlan]):
         self.now_ms = clock_of_loop()
         setting = plan.setting
         self.oracles = {name: SubscriptionOracle(spec) for name, spec in setting.subscriptions.items()}
-        self.observer = PushObserver(self.oracles, self.fail, self.now_ms, self.story.count)
+        self.observer = PushObserver(self.oracles, self.fail, self.now_ms, self.loop.time, self.story.count)
         self.pulsar = EmbeddedPulsar(
             hosts=[host_of(number) for number in range(1, setting.brokers + 1)],
             port=PORT,

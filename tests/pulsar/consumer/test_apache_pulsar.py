@@ -176,6 +176,25 @@ async def test_another_consumer_of_a_failover_subscription_follows(apache_pulsar
 
 
 @pytest.mark.full
+async def test_the_next_consumer_of_a_failover_subscription_gets_what_is_not_yet_acknowledged(
+    apache_pulsar: RunningPulsar,
+) -> None:
+    """The broker does not wait for acknowledgements that the client of the previous one has grouped."""
+    topic = new_topic()
+    settings = {"consumer_name": "b", "priority_level": 1, "ack_group_time": 600.0}
+    async with consuming(apache_pulsar, topic, "failover", **settings) as before:
+        await produce(apache_pulsar, topic, b"1", b"2")
+        first, second = await receive(before, 2)
+        before.ack(first)
+        await before.flush()
+        before.ack(second)
+        async with consuming(apache_pulsar, topic, "failover", consumer_name="a") as after:
+            assert values(await receive(after, 1)) == [b"2"]
+            await before.flush()
+            await wait_for_backlog(apache_pulsar, topic, 0)
+
+
+@pytest.mark.full
 async def test_sticky_ranges_of_keys(apache_pulsar: RunningPulsar) -> None:
     topic = new_topic()
     async with (
