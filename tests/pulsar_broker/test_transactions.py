@@ -12,7 +12,7 @@ import pytest
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from tests.pulsar.transactions.test_apache_pulsar import share_an_entry
+from tests.pulsar.transactions.test_apache_pulsar import acknowledge_beside_a_conflict, share_an_entry
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.transaction_stories import STORIES
 from tests.pulsar_broker.wire_client import COORDINATORS, WireClient, outcome
@@ -45,6 +45,12 @@ async def test_an_entry_that_two_consumers_share(*, commits: bool, index_acks: b
 
 
 # --- coordinators -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_batch", [True, False])
+async def test_what_is_acknowledged_beside_a_conflict_comes_again(*, in_batch: bool) -> None:
+    async with EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar:
+        await acknowledge_beside_a_conflict(pulsar.service_url, in_batch=in_batch)
 
 
 async def test_coordinators_are_partitions_of_a_topic_that_has_no_messages() -> None:

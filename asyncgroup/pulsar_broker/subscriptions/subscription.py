@@ -188,10 +188,29 @@ class TopicSubscription:
                 position = (ids[0].ledger_id, ids[0].entry_id)
                 self.pending_acks.ack_up_to(transaction, position, bits_of(ids[0].ack_set))
             return
-        for index, left in self.pending_acks.ack(transaction, ids, is_shared=self.kind not in _IN_ORDER):
+        is_shared = self.kind not in _IN_ORDER
+        try:
+            acked = self.pending_acks.ack(transaction, ids, is_shared=is_shared)
+        except ServerFailure:
+            if is_shared:
+                self._lose(ids)
+            raise
+        for index, left in acked:
             if self._dispatcher is not None:
                 self._dispatcher.reserved(index, left)
         self.dispatch()
+
+    def _lose(self, ids: Sequence[MessageIdData]) -> None:
+        """Take the entries of a refused acknowledgement from their consumers (`Consumer.individualAckWithTransaction`).
+
+        As no transaction has them, they are delivered again only when the topic is loaded again.
+        """
+        for each in ids:
+            entry = self._log.find((each.ledger_id, each.entry_id))
+            if entry is None or self._dispatcher is None:
+                continue
+            if not each.ack_set or not self.cursor.reserved.get(entry.index):
+                self._dispatcher.reserved(entry.index, 0)
 
     def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
         """Apply what a transaction has acknowledged, or take it back; also of those that its coordinator has forgotten."""

@@ -191,6 +191,38 @@ async def test_a_message_in_two_transactions(apache_pulsar: RunningPulsar) -> No
         await assert_quiet(consumer)
 
 
+async def acknowledge_beside_a_conflict(url: str, *, in_batch: bool) -> None:
+    """Acknowledge several entries in one command, of which one is acknowledged already; the others come again."""
+    topic = new_topic()
+    config = PulsarProducerConfig(batching=in_batch, batching_max_messages=2)
+    async with (
+        PulsarClient(url, PulsarConfig(operation_timeout=LIMIT)) as client,
+        subscribed(client, topic) as consumer,
+        client.producer(topic, config) as feed,
+    ):
+        await asyncio.gather(*(feed.send(b"%d" % number) for number in range(10)))
+        async with asyncio.timeout(LIMIT):
+            messages = [await consumer.receive() for _ in range(10)]
+        for message in messages[4:6]:
+            consumer.ack(message)
+        await consumer.flush()
+        with pytest.raises(PulsarTransactionConflict):
+            async with client.transaction() as txn:
+                for message in messages:
+                    consumer.ack(message, transaction=txn)
+        again = await values(consumer, 8)
+        assert sorted(again, key=str) == [message.value for message in messages[:4] + messages[6:]]
+        await assert_quiet(consumer)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_what_is_acknowledged_beside_a_conflict_comes_again(
+    apache_pulsar: RunningPulsar, *, in_batch: bool
+) -> None:
+    await acknowledge_beside_a_conflict(apache_pulsar.service_url, in_batch=in_batch)
+
+
 @pytest.mark.full
 async def test_all_up_to_a_message(apache_pulsar: RunningPulsar) -> None:
     topic = new_topic()

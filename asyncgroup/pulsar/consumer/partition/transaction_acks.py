@@ -6,8 +6,9 @@ as a conflict if it has the first one (`PendingAckHandleImpl` of Pulsar): its tr
 
 A broker delivers the messages of an aborted transaction again. In Exclusive and Failover subscriptions it begins again at the first
 message that is not acknowledged, without a new epoch. So nothing is delivered there from before the abort until after it, and
-then the consumer asks for everything again. In the others the consumer asks for the messages whose acknowledgement was refused:
-for the broker these are still in process here.
+then the consumer asks for everything again. In the others the consumer asks for the messages whose acknowledgement was refused
+or not sent: for the broker these are still in process here. The exception are those that were refused together because one of
+them conflicts, see `_send_alone`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
@@ -39,6 +40,8 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["ConsumerTransactions", "TransactionalConsumer"]
+
+_CONFLICT: Final = ServerError.TRANSACTION_CONFLICT
 
 
 class TransactionalConsumer(Protocol):
@@ -67,6 +70,18 @@ class _Acked:
         self.size = size
         self.attachment = attachment
         self.ids: list[MessageId] = []
+
+    def alone(self) -> list[_Acked]:
+        """Return the messages of the entry, each alone."""
+        if not self.size:
+            return [self]
+        found = []
+        for each in self.ids:
+            one = _Acked(self.size, self.attachment)
+            one.messages = 1 << each.batch_index
+            one.ids.append(each)
+            found.append(one)
+        return found
 
 
 class ConsumerTransactions:
@@ -245,14 +260,31 @@ class _TransactionAcks:
         sent = {key: self._next.pop(key) for key in list(islice(self._next, MAX_IDS))}
         try:
             await self._request(AckType.INDIVIDUAL, list(_ids_of(sent)))
-        except BaseException:
-            self._failed += sent.values()
+        except BaseException as error:
+            is_shared = not outcomes.kind.in_order
+            if is_shared and isinstance(error, PulsarServerError) and error.code == _CONFLICT:
+                self._failed += await self._send_alone(sent)
+            else:
+                self._failed += sent.values()
             raise
         finally:
             self._release(sent)
         # the copies that the broker has pushed before it had their acknowledgement
         late = (acked for acked in sent.values() if acked.attachment != outcomes.attachment)
         outcomes.drop_queued(each for acked in late for each in acked.ids)
+
+    async def _send_alone(self, entries: dict[EntryKey, _Acked]) -> list[_Acked]:
+        """Send one acknowledgement for each message of a command that was refused, as one of them conflicts; return the refused ones.
+
+        A broker has taken all of them from the consumer, and none is in the transaction (`Consumer.individualAckWithTransaction`):
+        it would deliver them again only when the topic is loaded again. Those that it accepts now are delivered again at the abort.
+        """
+        parts = [(key, each) for key, acked in entries.items() for each in acked.alone()]
+        answers = await asyncio.gather(
+            *(self._request(AckType.INDIVIDUAL, list(_ids_of({key: each}))) for key, each in parts),
+            return_exceptions=True,
+        )
+        return [each for (_, each), answer in zip(parts, answers, strict=True) if answer is not None]
 
     async def _request(self, kind: AckType, ids: list[MessageIdData]) -> None:
         consumer, most, least = self._consumer, *self._transaction.txn_id
