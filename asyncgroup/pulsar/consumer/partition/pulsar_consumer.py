@@ -237,8 +237,11 @@ class PulsarConsumer:
         """
         return await self._registration.request(about, make)
 
-    async def attached_connection(self, seconds: float) -> PulsarConnection:
-        """Return the connection at which it is registered. Raises RequestTimedOut, and why it has ended."""
+    async def attached_connection(self, seconds: float | None = None) -> PulsarConnection:
+        """Return the connection at which it is registered; wait for it, by default until `operation_timeout`.
+
+        Raises RequestTimedOut, and why it has ended.
+        """
         return await self._registration.attached_within(seconds)
 
     async def last_message_id(self) -> MessageId:

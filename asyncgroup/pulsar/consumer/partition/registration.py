@@ -147,13 +147,17 @@ class Registration:
                     raise
                 await retry.pause(error)
 
-    async def attached_within(self, seconds: float) -> PulsarConnection:
-        """Return the connection at which the consumer is registered. Raises RequestTimedOut, ConnectionLost, ClosedError."""
+    async def attached_within(self, seconds: float | None = None) -> PulsarConnection:
+        """Return the connection at which the consumer is registered; wait for it, by default until `operation_timeout`.
+
+        Raises RequestTimedOut, ConnectionLost, ClosedError.
+        """
+        limit = self._timeout if seconds is None else seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(limit):
                 await self.wait_attached()
         except TimeoutError:
-            raise RequestTimedOut(f"{self._name}: no broker within {seconds:g} s") from None
+            raise RequestTimedOut(f"{self._name}: no broker within {limit:g} s") from self.history.error
         if self._connection is None:
             raise ConnectionLost(f"{self._name}: it is not connected")
         return self._connection

@@ -22,8 +22,9 @@ async def seek(
 ) -> None:
     """Continue at a message (or after it), at EARLIEST or LATEST, or at a publish time in ms.
 
-    Retried until `operation_timeout`. Raises PulsarServerError, TransportError, ClosedError; UsageError during another seek;
-    ConfigError for another target, and for an id after the last message, which is of another topic.
+    Retried until `operation_timeout`. After the move it waits as long again for the broker to accept the consumer: a RequestTimedOut
+    may mean that another consumer has the subscription. Raises PulsarServerError, TransportError, ClosedError; UsageError during
+    another seek; ConfigError for another target, and for an id after the last message, which is of another topic.
     """
     start = start_of(target, inclusive=inclusive)
     id_or_time = target.message_id if isinstance(target, PulsarMessage) else target
@@ -50,7 +51,8 @@ async def seek(
             consumer.outcomes.redeliver_all()
         else:
             consumer.position.give_up_seek()
-    await consumer.wait_attached()
+    # another consumer may have the subscription by now, as Exclusive ones that wait for it
+    await consumer.attached_connection()
 
 
 def start_of(target: MessageId | PulsarMessage | int, *, inclusive: bool) -> StartPosition | None:
