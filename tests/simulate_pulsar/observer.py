@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from asyncgroup.pulsar.wire.commands import CommandSubscribe
+from asyncgroup.pulsar.wire.commands import CommandSubscribe, MessageIdData
 from asyncgroup.pulsar_broker.log.topic_log import StoredEntry
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
@@ -46,6 +46,7 @@ class PushObserver:
         """Observe all brokers for the duration of a block."""
         subscribe, add, flow = BrokerTopic.subscribe, TopicSubscription.add, TopicSubscription.flow
         seek, take = TopicSubscription.seek, SubscribedConsumer.take
+        redeliver = TopicSubscription.redeliver
 
         def subscribed(topic: BrokerTopic, command: CommandSubscribe) -> TopicSubscription:
             found = subscribe(topic, command)
@@ -69,6 +70,18 @@ class PushObserver:
                 oracle.at(str(topic.name)).move(MessagePlace(ledger, number, 0))
             seek(subscription, index)
 
+        def redelivered(
+            subscription: TopicSubscription,
+            consumer: SubscribedConsumer,
+            ids: Sequence[MessageIdData],
+            *rest: Any,
+        ) -> None:
+            oracle = self._oracles.get(subscription.name)
+            if oracle is not None and not ids:
+                topic = self._topics[subscription]
+                oracle.at(str(topic.name)).redeliver_all(map(topic.log.position_of, consumer.pending))
+            redeliver(subscription, consumer, ids, *rest)
+
         def taken(consumer: SubscribedConsumer, entry: StoredEntry, unacked: int, *rest: Any) -> None:
             self._check(consumer, entry, unacked)
             take(consumer, entry, unacked, *rest)
@@ -80,6 +93,7 @@ class PushObserver:
                 (TopicSubscription, "add", added),
                 (TopicSubscription, "flow", flowed),
                 (TopicSubscription, "seek", sought),
+                (TopicSubscription, "redeliver", redelivered),
                 (SubscribedConsumer, "take", taken),
             ):
                 stack.enter_context(patch.object(owner, name, function))

@@ -48,6 +48,7 @@ class PartitionOracle:
         self._pushed_at: dict[tuple[int, int], float] = {}
         self._before_seek: set[MessagePlace] = set()
         self._first_by_key: dict[bytes | None, MessagePlace] = {}
+        self._redelivered: set[tuple[int, int]] = set()
         self._confirmed: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._confirmed_up_to: MessagePlace | None = None
 
@@ -77,7 +78,8 @@ class PartitionOracle:
         before = self._first_by_key.get(key)
         if before is not None and place < before:
             raise Violation("first deliveries are in order", f"{text} after {tuple(before)}, key {key!r}")
-        self._first_by_key[key] = place
+        if place[:2] not in self._redelivered:
+            self._first_by_key[key] = place
 
     def begin(self) -> None:
         """Another consumer has begun, which does not know what was acknowledged before a seek."""
@@ -119,6 +121,15 @@ class PartitionOracle:
             text = f"{self.topic}: {position}, messages {again:b} in bits"
             raise Violation("what is acknowledged is not pushed again", text)
 
+    def redeliver_all(self, positions: Iterable[tuple[int, int]]) -> None:
+        """A consumer has asked for all that it has, these entries.
+
+        It has dropped those that it had queued. Without epochs, which only Exclusive and Failover subscriptions have (PIP-84), the others
+        of them that are on their way count: so it may receive later ones first (`ConsumerImpl.redeliverUnacknowledgedMessages`).
+        """
+        if not self.subscription.in_order:
+            self._redelivered.update(positions)
+
     def move(self, to: MessagePlace) -> None:
         """The broker has moved the subscription: it may push everything from there on."""
         self._confirmed.clear()
@@ -131,6 +142,7 @@ class PartitionOracle:
         self.received.clear()
         self.acked.clear()
         self._first_by_key.clear()
+        self._redelivered.clear()
         self.required_from = required_from
 
 

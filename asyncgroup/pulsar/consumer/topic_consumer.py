@@ -361,7 +361,10 @@ class PulsarTopicConsumer:
         await asyncio.gather(*(part.consumer.outcomes.flush() for part in self._parts.values()))
 
     def redeliver_all(self) -> None:
-        """Have everything delivered again that is not acknowledged."""
+        """Have everything delivered again that is not acknowledged.
+
+        In Shared and Key_Shared subscriptions messages that are on their way may arrive before older ones, and once more after them.
+        """
         for part in self._parts.values():
             part.consumer.outcomes.redeliver_all()
 
