@@ -48,6 +48,21 @@ def test_a_cumulative_acknowledgement_ends_all_before_it() -> None:
     assert (len(nacks), nacks.due_at) == (0, inf)
 
 
+def test_only_what_has_arrived_since_a_restart_is_asked_for() -> None:
+    nacks = NegativeAcks()
+    for number in range(4):
+        nacks.add(id_of(number), 5.0)
+    nacks.restart()
+    assert nacks.holds(id_of(0))
+    assert not nacks.holds(id_of(7))
+    nacks.add(id_of(1), 5.0)
+    nacks.discard(id_of(2))
+    assert nacks.take_due(5.0) == [id_of(0), id_of(1)]
+    assert not nacks.holds(id_of(3)), "its time has come: it is delivered when it arrives"
+    nacks.add(id_of(3), 6.0)
+    assert nacks.take_due(6.0) == [id_of(3)]
+
+
 def test_messages_that_are_acknowledged_in_time_leave_nothing() -> None:
     nacks = NegativeAcks()
     nacks.add(id_of(0), 1.0)

@@ -370,6 +370,35 @@ async def test_a_delay_also_holds_over_a_reconnect(broker: Broker) -> None:
         assert 50 <= loop.time() - began < 50.1
 
 
+async def test_after_a_reconnect_only_what_has_arrived_is_asked_for(broker: Broker) -> None:
+    """The broker pushes everything again: a request for what is on its way would deliver it twice."""
+    broker.add("t", b"0")
+    async with consuming(broker) as consumer:
+        consumer.nack(await consumer.receive(), 50)
+        consumer.pause()
+        broker.cut()
+        await asyncio.sleep(60)
+        consumer.resume()
+        consumer.ack(await consumer.receive())
+        assert await nothing_arrives(consumer)
+        assert not broker.of(CommandRedeliverUnacknowledgedMessages)
+
+
+async def test_a_delay_also_holds_for_a_message_that_is_queued_again(broker: Broker) -> None:
+    broker.add("t", b"0")
+    async with consuming(broker) as consumer:
+        message = await consumer.receive()
+        broker.cut()
+        await asyncio.sleep(10)
+        consumer.nack(message, 50)
+        began = asyncio.get_running_loop().time()
+        again = await consumer.receive()
+        assert 50 <= asyncio.get_running_loop().time() - began < 50.1
+        assert again.redelivery_count == 1
+        consumer.ack(again)
+        assert await nothing_arrives(consumer)
+
+
 async def test_in_order_everything_comes_again(broker: Broker) -> None:
     for number in range(5):
         broker.add("t", b"%d" % number)
@@ -534,6 +563,20 @@ async def test_a_seek_that_loses_its_connection_is_repeated(broker: Broker) -> N
         await seeking
         assert len(broker.of(CommandSeek)) == 2
         assert (await consumer.receive()).value == b"0"
+
+
+async def test_a_seek_ends_when_another_consumer_has_got_the_subscription(broker: Broker) -> None:
+    broker.add("t", b"0")
+    async with consuming(broker, "exclusive") as consumer:
+        await consumer.receive()
+        broker.refuse_subscribe = lambda _: 5
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RequestTimedOut, match="no broker within 30 s") as caught:
+            await consumer.seek(EARLIEST)
+        assert asyncio.get_running_loop().time() - began < 31
+        assert isinstance(caught.value.__cause__, PulsarServerError)
+        broker.refuse_subscribe = lambda _: None
+        assert (await consumer.receive()).value == b"0", "it was moved"
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -2,6 +2,9 @@
 
 A message is never asked for before its delay has passed, and the timer is for the earliest one, also when a later call has the
 shorter delay. Until then the message counts as held here: if its entry arrives again before, it is not delivered.
+
+A broker pushes everything again to a consumer that registers again. So only a message that has arrived since then is asked for: a
+request for one that is still on its way would deliver it twice.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class NegativeAcks:
     def __init__(self) -> None:
         self._due: dict[MessageId, float] = {}
         self._heap: list[tuple[float, MessageId]] = []
+        self._coming: set[MessageId] = set()  # those that the broker pushes without a request
 
     def __repr__(self) -> str:
         return f"<NegativeAcks {len(self._due)} waiting>"
@@ -40,6 +44,17 @@ class NegativeAcks:
 
     def __contains__(self, message: MessageId) -> bool:
         return message in self._due
+
+    def holds(self, message: MessageId) -> bool:
+        """Whether a message that has arrived again waits for its time, and has to be asked for then."""
+        if message not in self._due:
+            return False
+        self._coming.discard(message)
+        return True
+
+    def restart(self) -> None:
+        """Everything comes again without a request."""
+        self._coming.update(self._due)
 
     @property
     def due_at(self) -> float:
@@ -52,10 +67,12 @@ class NegativeAcks:
     def add(self, message: MessageId, due_at: float) -> None:
         """Deliver a message again at a loop time; a second call for it counts instead of the first."""
         self._due[message] = due_at
+        self._coming.discard(message)
         heappush(self._heap, (due_at, message))
 
     def discard(self, message: MessageId) -> None:
         """The message was acknowledged."""
+        self._coming.discard(message)
         if self._due.pop(message, None) is not None and len(self._heap) > 2 * len(self._due) + MAX_STALE:
             self._heap = [(due, each) for each, due in self._due.items()]
             heapify(self._heap)
@@ -66,18 +83,22 @@ class NegativeAcks:
             self.discard(message)
 
     def take_due(self, now: float) -> list[MessageId]:
-        """Remove and return the messages whose time has come, in the order of their times."""
+        """Remove the messages whose time has come; return those to ask for, in the order of their times."""
         found = []
         while self.due_at <= now:
             _, message = heappop(self._heap)
             del self._due[message]
-            found.append(message)
+            if message in self._coming:
+                self._coming.discard(message)
+            else:
+                found.append(message)
         return found
 
     def clear(self) -> None:
         """Forget all."""
         self._due.clear()
         self._heap.clear()
+        self._coming.clear()
 
 
 def redelivery_commands(

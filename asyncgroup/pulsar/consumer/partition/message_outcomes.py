@@ -76,6 +76,7 @@ class MessageOutcomes:
     def begin_attachment(self) -> None:
         """All messages come again from now on."""
         self.attachment += 1
+        self._nacks.restart()
         self._parts.arrivals.attachment = self.attachment
 
     def begin_after_seek(self) -> None:
@@ -182,6 +183,8 @@ class MessageOutcomes:
         acknowledged, in order.
         """
         if (found := self.current_id(message)) is not None:
+            if self._may_be_queued(message):
+                self._drop_queued(lambda queued: queued.message_id == found)
             self._parts.redelivery.add([found], self._nack_delay if delay is None else delay)
             self.arm()
 

@@ -151,7 +151,7 @@ class Arrivals:
                 if bits >> index & 1
             ]
         if len(self._nacks):
-            return [message for message in found if message.message_id not in self._nacks]
+            return [message for message in found if not self._nacks.holds(message.message_id)]
         return found
 
     def _unwanted(self, entry: Entry) -> int | None:
