@@ -21,7 +21,7 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 
 __all__ = ["CONNECT", "STORIES", "HostileStory", "heard"]
 
-QUIET: Final = 3.0
+QUIET: Final = 8.0
 """Seconds without an answer after which none follows."""
 
 CONNECT: Final = c.CommandConnect(client_version="hostile", protocol_version=21)
@@ -95,6 +95,8 @@ def _damaged() -> bytes:
     head, rest = encode_send(c.CommandSend(producer_id=1, sequence_id=0), metadata, b"v")
     return head + rest[:-1] + b"w"
 
+
+_OLD_JSON: Final = b'{"type": "object", "id": "urn:jsonschema:x", "properties": {"a": {"type": "string"}}}'
 
 CONNECTED: Final = ["Connected"]
 LOOKED_UP: Final = [*CONNECTED, "LookupTopicResponse"]
@@ -251,6 +253,32 @@ STORIES: Final[dict[str, HostileStory]] = {
                 topic=topic, request_id=1, schema=c.Schema(name="", schema_data=b"{", type=4)
             ),
         ],
+    ),
+    "a_version_of_a_schema_that_is_none": HostileStory(
+        [*LOOKED_UP, "closed"],
+        lambda topic: [_lookup(topic), c.CommandGetSchema(topic=topic, request_id=1, schema_version=b"{}")],
+    ),
+    "a_type_of_schema_that_there_is_not": HostileStory(
+        [*LOOKED_UP, "closed"],
+        lambda topic: [_lookup(topic), _producer(topic, schema=c.Schema(name="", schema_data=b"", type=-1))],
+    ),
+    "a_number_with_data": HostileStory(
+        [*LOOKED_UP, "Error IncompatibleSchema"],
+        lambda topic: [_lookup(topic), _producer(topic, schema=c.Schema(name="", schema_data=b"{}", type=9))],
+    ),
+    "json_that_is_none": HostileStory(
+        [*LOOKED_UP, "Error IncompatibleSchema"],
+        lambda topic: [_lookup(topic), _producer(topic, schema=c.Schema(name="", schema_data=b"{}", type=2))],
+    ),
+    "json_of_an_old_client": HostileStory(
+        [*LOOKED_UP, "Error IncompatibleSchema"],
+        lambda topic: [
+            _lookup(topic),
+            _producer(topic, schema=c.Schema(name="", schema_data=_OLD_JSON, type=2)),
+        ],
+    ),
+    "permits_of_a_consumer_that_there_is_not": HostileStory(
+        CONNECTED, lambda _: [c.CommandFlow(consumer_id=5, message_permits=0)]
     ),
     "a_schema_that_is_none": HostileStory(
         [*LOOKED_UP, "Error IncompatibleSchema"],

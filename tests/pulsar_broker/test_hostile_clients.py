@@ -247,6 +247,8 @@ async def test_commands_with_any_values(delay: float) -> None:
         for topic in runtime_of(pulsar).namespaces.topics.values():  # what was stored can be shown
             topic.compact()
             pulsar.messages(str(topic.name))
+            for name in topic.subscriptions:
+                pulsar.subscription(str(topic.name), name)
             for entry in topic.log:
                 entry_answer(entry)
 
@@ -444,13 +446,13 @@ async def test_a_batch_of_more_messages_than_there_can_be() -> None:
     async with embedded() as pulsar, WireClient.of(pulsar.service_url) as wire:
         producer = await wire.produce_to("t", "p")
         consumer = await wire.subscribe("t", "s", SubType.SHARED)
-        for count in ((1 << 31) - 1, 1 << 21):
+        for count in ((1 << 31) - 1, 1 << 21, -1):
             metadata = MessageMetadata(
-                producer_name="p", sequence_id=count, publish_time=1, num_messages_in_batch=count
+                producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=count
             )
-            command = c.CommandSend(producer_id=producer.id, sequence_id=count)
+            command = c.CommandSend(producer_id=producer.id, sequence_id=abs(count))
             wire._writer.write(b"".join(encode_send(command, metadata.encode(), b"x")))
-            refused = await wire.wait(("send", producer.id, count))
+            refused = await wire.wait(("send", producer.id, abs(count)))
             assert refused.error == ServerError.NOT_ALLOWED_ERROR
         assert await producer.send(b"v") == 0
         assert await consumer.received(1) == ["0:v"]

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.requests.schema_requests import SchemaCommands
-from asyncgroup.pulsar_broker.schemas.avro_compatibility import can_read
+from asyncgroup.pulsar_broker.schemas.avro_compatibility import can_read, is_avro
 from asyncgroup.pulsar_broker.schemas.schema_registry import (
     SchemaKind,
     SchemaRegistry,
@@ -178,7 +179,10 @@ def test_a_schema_is_found_by_its_version() -> None:
         found = scene.get(asked, "persistent://public/default/t-partition-1")
         assert (found.request_id, found.schema, found.schema_version) == (5, TEXT, version)
     assert scene.get(version_bytes(1)).error_code == ServerError.TOPIC_NOT_FOUND
-    assert scene.get(b"\x00").error_code == ServerError.TOPIC_NOT_FOUND
+    with pytest.raises(
+        ProtocolError, match="a version of 1 bytes"
+    ):  # the connection ends, as at Apache Pulsar
+        scene.get(b"\x00")
     assert scene.get(b"").error_code == ServerError.INCOMPATIBLE_SCHEMA
     assert scene.get(topic="x://t").error_code == ServerError.INVALID_TOPIC_NAME
 
@@ -217,3 +221,47 @@ def test_consumers() -> None:
     assert scene.get().schema == TEXT, "that of an idle topic"
     with pytest.raises(ServerFailure, match="exists schema type STRING, new schema type INT8"):
         scene.schemas.check_consumer(scene.topic, c.Schema(name="", schema_data=b"", type=SchemaKind.INT8))
+
+
+NODE = {
+    "type": "record",
+    "name": "Node",
+    "namespace": "a.b",
+    "fields": [
+        {"name": "next", "type": ["null", "Node"]},
+        {"name": "others", "type": {"type": "array", "items": "a.b.Node"}},
+        {"name": "color", "type": {"type": "enum", "name": "Color", "symbols": ["RED"]}},
+        {"name": "second", "type": {"type": "map", "values": "Color"}},
+        {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 16}},
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "schema", [NODE, "string", ["null", "long"], {"type": "bytes"}, {"type": ["null", "int"]}]
+)
+def test_schemas_of_avro(schema: Any) -> None:
+    assert is_avro(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        7,
+        {},
+        "Node",
+        {"type": "object"},
+        {"type": "array"},
+        {"type": "record", "fields": []},
+        {"type": "record", "name": "X"},
+        {"type": "record", "name": "X", "fields": [{"name": "a"}]},
+        {"type": "record", "name": "X", "fields": [{"type": "int"}]},
+        {"type": "record", "name": "X", "fields": [{"name": "a", "type": "Y"}]},
+        {"type": "enum", "name": "X"},
+        {"type": "fixed", "name": "X"},
+    ],
+)
+def test_values_that_are_no_schema_of_avro(schema: Any) -> None:
+    assert not is_avro(schema)

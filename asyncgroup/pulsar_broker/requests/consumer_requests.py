@@ -12,6 +12,7 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.requests.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.requests.services import ConnectedClient, NodeServices
+from asyncgroup.pulsar_broker.schemas.schema_registry import SchemaKind
 from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import SubscribedConsumer
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
@@ -38,6 +39,8 @@ class _Place:
 def _check_numbers(command: c.CommandSubscribe) -> None:
     """Raise ValueError for a number that its enum does not have, before anything is created; optional fields count as left out."""
     SubType(command.sub_type)
+    if command.schema is not None:
+        SchemaKind(command.schema.type)
     if command.key_shared_meta is not None:
         KeySharedMode(command.key_shared_meta.key_shared_mode)
 
@@ -64,10 +67,10 @@ class ConsumerRequests:
         return f"<ConsumerRequests of {self._node!r}>"
 
     def _subscribe(self, connection: ConnectedClient, command: c.CommandSubscribe) -> None:
+        _check_numbers(command)
         if command.consumer_id in connection.consumers:  # the first one stays (`ServerCnx.handleSubscribe`)
             connection.reply(command, c.CommandSuccess(request_id=command.request_id))
             return
-        _check_numbers(command)
         topic = self._node.loaded(command.topic, creates=command.force_topic_creation)
         self._schemas.check_consumer(topic, command.schema)
         subscription = topic.subscribe(command)
@@ -97,21 +100,22 @@ class ConsumerRequests:
         return found
 
     def _flow(self, connection: ConnectedClient, command: c.CommandFlow) -> None:
-        if not 0 < command.message_permits < 1 << 31:
-            raise ProtocolError(f"{command.message_permits} permits")
         found: _Place | None = connection.consumers.get(command.consumer_id)
         if found is not None:
+            if not 0 < command.message_permits < 1 << 31:
+                raise ProtocolError(f"{command.message_permits} permits")
             found.subscription.flow(found.consumer, command.message_permits)
 
     def _ack(self, connection: ConnectedClient, command: c.CommandAck) -> None:
+        kind = AckType(command.ack_type)
         found: _Place | None = connection.consumers.get(command.consumer_id)
         if found is None:
             return  # without an answer: it was closed, and its client may not know it yet (`ServerCnx.handleAck`)
         if command.txnid_most_bits is None:
-            found.subscription.ack(AckType(command.ack_type), command.message_id)
+            found.subscription.ack(kind, command.message_id)
         else:
             transaction = self._node.coordinators.id_of(command)
-            found.subscription.ack_in_transaction(transaction, AckType(command.ack_type), command.message_id)
+            found.subscription.ack_in_transaction(transaction, kind, command.message_id)
         if command.request_id is not None:
             answer = c.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
             connection.reply(command, answer)

@@ -15,6 +15,7 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.requests.schema_requests import SchemaCommands
 from asyncgroup.pulsar_broker.requests.services import ConnectedClient, NodeServices
+from asyncgroup.pulsar_broker.schemas.schema_registry import SchemaKind
 from asyncgroup.pulsar_broker.topics.policy_checks import check_quota
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from asyncgroup.pulsar_broker.topics.topic_producers import ConnectedProducer
@@ -51,6 +52,8 @@ class ProducerRequests:
         return f"<ProducerRequests of {self._node!r}>"
 
     def _register(self, connection: ConnectedClient, command: c.CommandProducer) -> None:
+        if command.schema is not None:
+            SchemaKind(command.schema.type)  # raises ValueError
         known: _Place | None = connection.producers.get(command.producer_id)
         if known is not None:
             self._repeat(connection, command, known)
@@ -148,10 +151,10 @@ class ProducerRequests:
             raise ServerFailure(ServerError.CHECKSUM_ERROR, str(error)) from None
         except DecodeError as error:
             raise ServerFailure(ServerError.PERSISTENCE_ERROR, str(error)) from None
-        if (metadata.num_messages_in_batch or 0) > _MAX_BATCH:
+        if not 0 <= (metadata.num_messages_in_batch or 0) <= _MAX_BATCH:
             raise ServerFailure(
                 ServerError.NOT_ALLOWED_ERROR,
-                f"a batch of {metadata.num_messages_in_batch} messages; at most {_MAX_BATCH} are stored",
+                f"a batch of {metadata.num_messages_in_batch} messages; 0 to {_MAX_BATCH} are stored",
             )
         if not place.producer.is_ready:
             raise ServerFailure(ServerError.PRODUCER_FENCED, "the producer waits for its turn")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -23,7 +24,6 @@ from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 __all__ = ["SchemaCommands"]
 
 _VERSION_BYTES: Final = 8
-_TYPES: Final = frozenset(SchemaKind)
 
 
 class SchemaCommands:
@@ -104,13 +104,16 @@ class SchemaCommands:
         if asked is not None:
             if not asked:
                 raise ServerFailure(ServerError.INCOMPATIBLE_SCHEMA, "Empty schema version")
-            version = int.from_bytes(asked, "big") if len(asked) == _VERSION_BYTES else -1
+            if len(asked) < _VERSION_BYTES:
+                raise ProtocolError(f"a version of {len(asked)} bytes")
+            version = int.from_bytes(asked[:_VERSION_BYTES], "big")
         found = self._namespaces.schemas.find(parse_topic(command.topic), version)
         if found is None:
             raise ServerFailure(ServerError.TOPIC_NOT_FOUND, f"Topic not found or no-schema {command.topic}")
         return found
 
     def _get_or_create(self, connection: ConnectedClient, command: c.CommandGetOrCreateSchema) -> None:
+        SchemaKind(command.schema.type)  # raises ValueError
         try:
             topic = self._namespaces.topic(parse_topic(command.topic), creates=False)
             version = self.of_producer(topic, command.schema)
@@ -124,5 +127,4 @@ class SchemaCommands:
 
 
 def _schema(schema: c.Schema) -> TopicSchema:
-    kind = schema.type if schema.type in _TYPES else SchemaKind.NONE  # bytes, which have negative numbers
-    return TopicSchema(kind, schema.schema_data, dict(schema.properties))
+    return TopicSchema(SchemaKind(schema.type), schema.schema_data, dict(schema.properties))

@@ -20,37 +20,47 @@ _PROMOTIONS: Final = {
 """By the type of the reader, other types of the writer that it reads."""
 
 
+_TYPES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
 def is_avro(schema: Any) -> bool:
-    """Whether a value of JSON is a schema of Avro, as far as this module reads it; any text may be the name of a type."""
+    """Whether a value of JSON is a schema of Avro, as far as this module reads it."""
+    return _is_avro(schema, set(_TYPES))
+
+
+def _is_avro(schema: Any, names: set[str]) -> bool:
+    """`names`: the types that are defined so far, to which those of this schema are added."""
     if isinstance(schema, str):
-        return True
+        return schema in names
     if isinstance(schema, list):
-        return all(map(is_avro, schema))
+        return all(_is_avro(each, names) for each in schema)
     if not isinstance(schema, dict):
         return False
     kind = schema.get("type")
-    if kind in _NAMED and not isinstance(schema.get("name"), str):
-        return False
+    if kind in _NAMED:
+        name = schema.get("name")
+        if not isinstance(name, str):
+            return False
+        names.update((name, name.rpartition(".")[2], f"{schema.get('namespace')}.{name}"))
     match kind:
         case "record" | "error":
             fields = schema.get("fields")
-            return isinstance(fields, list) and all(map(_is_field, fields))
+            return isinstance(fields, list) and all(_is_field(each, names) for each in fields)
         case "enum":
             return isinstance(schema.get("symbols"), list)
         case "fixed":
             return isinstance(schema.get("size"), int)
         case "array":
-            return is_avro(schema.get("items"))
+            return _is_avro(schema.get("items"), names)
         case "map":
-            return is_avro(schema.get("values"))
-    return is_avro(kind)
+            return _is_avro(schema.get("values"), names)
+    return _is_avro(kind, names)
 
 
-def _is_field(field: Any) -> bool:
-    return isinstance(field, dict) and isinstance(field.get("name"), str) and is_avro(field.get("type"))
+def _is_field(field: Any, names: set[str]) -> bool:
+    is_named = isinstance(field, dict) and isinstance(field.get("name"), str)
+    return is_named and _is_avro(field.get("type"), names)
 
 
 def can_read(reader: Any, writer: Any) -> bool:

@@ -86,6 +86,16 @@ class SchemaStrategy(Enum):
 _STRUCTS: Final = (SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF)
 """Those whose data is a schema of Avro."""
 
+_PRIMITIVES: Final = frozenset(SchemaKind) - {
+    *_STRUCTS,
+    SchemaKind.NONE,
+    SchemaKind.STRING,
+    SchemaKind.KEY_VALUE,
+    SchemaKind.PROTOBUF_NATIVE,
+    SchemaKind.AUTO_CONSUME,
+}
+"""Those without data."""
+
 _OF_CONSUMERS: Final = {
     SchemaStrategy.BACKWARD: SchemaStrategy.BACKWARD,
     SchemaStrategy.FORWARD: SchemaStrategy.BACKWARD,
@@ -120,13 +130,14 @@ class StoredSchema:
 
 
 def check_schema(schema: TopicSchema) -> None:
-    """Raise ServerFailure for data that is no schema of its type (Pulsar's `StructSchemaDataValidator`)."""
-    if schema.kind not in _STRUCTS:
+    """Raise ServerFailure for data that is no schema of its type (Pulsar's `SchemaDataValidator`)."""
+    if schema.kind in _PRIMITIVES:
+        is_valid = not schema.data
+    elif schema.kind in _STRUCTS:
+        is_valid = _is_avro(_parse(schema.data))
+    else:
         return
-    parsed = _parse(schema.data)
-    # old clients write other schemas for JSON
-    is_valid = isinstance(parsed, dict) if schema.kind == SchemaKind.JSON else parsed is not None
-    if not is_valid or (schema.kind != SchemaKind.JSON and not _is_avro(parsed)):
+    if not is_valid:
         raise ServerFailure(
             ServerError.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for {schema.kind_name} schema"
         )
@@ -231,8 +242,6 @@ def _check_pair(former: TopicSchema, new: TopicSchema, strategy: SchemaStrategy)
     if new.kind not in _STRUCTS:
         return  # others are not compared (`SchemaCompatibilityCheck.DEFAULT`)
     old_type, new_type = _parse(former.data), _parse(new.data)
-    if old_type is None or new_type is None:
-        return
     if strategy.new_reads_old and not _reads(new_type, old_type):
         raise ServerFailure(ServerError.INCOMPATIBLE_SCHEMA, "Unable to read schema with the new one")
     if strategy.old_reads_new and not _reads(old_type, new_type):
@@ -252,7 +261,7 @@ def _reads(reader: Any, writer: Any) -> bool:
 
 
 def _parse(data: bytes) -> Any:
-    """Return a schema in Avro's JSON; None if it is none, as of old clients of JSON."""
+    """Return a schema in Avro's JSON; None if it is no JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
