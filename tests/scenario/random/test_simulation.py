@@ -42,6 +42,7 @@ PROTOCOLS = (0, COOPERATIVE, CONSUMERS, MIXED, QUEUES)
 """The first seed of each group protocol, of groups with members of both, and of work queues."""
 
 FOUND_BUGS = {
+    183: "bytes that were on their way when their connection ended counted as a timer that is left: a bug of the simulation",
     496: "a static leader came back after its topic had grown: the old assignment in use lacked partitions, and was not replaced",
     8265: "a record that its producer had timed out arrived while its readers were leaving: a bug of the simulation",
     14963: "an abandoned commit arrived after a newer one, and the session ended without repeating the newer one",
