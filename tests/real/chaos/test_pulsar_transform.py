@@ -65,9 +65,10 @@ class TransformStory:
         admin, settings = self._pulsar.admin, self._settings
         await admin.create_namespace(self._namespace)
         await admin.set_policy(self._namespace, "deduplication", value=True)
-        for topic, name in ((settings.source, SUBSCRIPTION), (settings.target, "check")):
+        for topic in (settings.source, settings.target):
             await admin.create_partitioned_topic(topic, PARTITIONS)
-            await admin.create_subscription(topic, name, "earliest")
+            await admin.create_subscription(topic, "check", "earliest")
+        await admin.create_subscription(settings.source, SUBSCRIPTION, "earliest")
         async with AsyncExitStack() as stack:
             stack.callback(self._processes.kill_all)
             for name in (*NAMES, "producer"):
@@ -139,18 +140,25 @@ class TransformStory:
         found = await asyncio.gather(*map(self._pulsar.admin.stats, topics))
         return [each["subscriptions"][SUBSCRIPTION] for each in found]
 
+    async def input(self, count: int) -> Counter[int]:
+        """Return how often each number is in the topic that is read."""
+        return await self._numbers(self._settings.source, count, b"")
+
     async def output(self, count: int) -> Counter[int]:
         """Return how often each number is in the output, as its consumers see it."""
+        return await self._numbers(self._settings.target, count, b"!")
+
+    async def _numbers(self, topic: str, count: int, suffix: bytes) -> Counter[int]:
         found: Counter[int] = Counter()
         config = PulsarConsumerConfig(initial_position="earliest")
         async with PulsarClient(self._pulsar.service_url) as client:
-            async with client.subscribe(self._settings.target, "check", config=config) as consumer:
+            async with client.subscribe(topic, "check", config=config) as consumer:
                 try:
                     while True:
                         # what is there twice is read as well
                         async with asyncio.timeout(READ_LIMIT if len(found) < count else 2 * TIMEOUT):
                             message = await consumer.receive()
-                        found[int((message.value or b"-1!")[:-1])] += 1
+                        found[int((message.value or b"-1").removesuffix(suffix))] += 1
                         consumer.ack(message)
                 except TimeoutError:
                     return found
@@ -173,12 +181,13 @@ async def run_story(story: TransformStory, count: int, rate: int, **faults: int)
             await cancel_and_wait(writing)
         seconds = time.monotonic() - begun
         await story.close()
-        found = await story.output(count)
-    missing = sorted(set(range(count)) - found.keys())
-    twice = {number: times for number, times in found.items() if times > 1}
-    assert not missing, f"{len(missing)} are lost: {missing[:10]}"
-    assert not twice, f"{len(twice)} are there more than once: {dict(list(twice.items())[:10])}"
-    assert len(found) == count
+        topics = {"input": await story.input(count), "output": await story.output(count)}
+    for name, found in topics.items():
+        missing = sorted(set(range(count)) - found.keys())
+        twice = {number: times for number, times in found.items() if times > 1}
+        assert not missing, f"{len(missing)} are not in the {name}: {missing[:10]}"
+        assert not twice, f"{len(twice)} are in the {name} more than once: {dict(list(twice.items())[:10])}"
+        assert len(found) == count
     return f"{count:,} messages once in {seconds:.0f} s, {dict(story.events)}"
 
 
