@@ -316,8 +316,9 @@ class PulsarTopicConsumer:
         """Acknowledge a message; it is sent with others within `ack_group_time`. Raises ClosedError.
 
         In a `transaction` it counts when that is committed, see PulsarTransaction; it is sent at once, and the end of the
-        transaction waits for the answer. Raises then also NoTransactionError after the transaction's end, and
-        PulsarTransactionAborted if it can only be aborted.
+        transaction waits for the answer. Raises then also NoTransactionError after the transaction's end,
+        PulsarTransactionAborted if it can only be aborted, and PulsarTransactionConflict for a message that it has acknowledged
+        before: a message may be delivered twice, and what is made of both counts twice.
         """
         if transaction is None:
             self._of(message).outcomes.ack(message)

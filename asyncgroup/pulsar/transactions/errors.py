@@ -41,7 +41,7 @@ class PulsarTransactionAborted(PulsarTransactionError):
 
 
 class PulsarTransactionConflict(PulsarTransactionAborted):
-    """A message was acknowledged before, by another transaction or without one (TransactionConflict); this one is aborted.
+    """A message was acknowledged before, by another transaction, in this one or without any (TransactionConflict); this one is aborted.
 
     So another consumer has processed it, or does so at the moment: do not process it again unless it is delivered again.
     """

@@ -432,6 +432,21 @@ async def test_a_conflict_aborts(pulsar: ScriptedPulsar) -> None:
     assert ends(pulsar) == [TxnAction.ABORT]
 
 
+@pytest.mark.parametrize("values", [(b"a",), (b"a", b"b")])
+async def test_a_message_that_was_delivered_twice_is_in_a_transaction_once(
+    pulsar: ScriptedPulsar, values: tuple[bytes, ...]
+) -> None:
+    async with consuming(pulsar) as (client, consumer, push):
+        push(*values, entry_id=1)
+        message = await consumer.receive()
+        with pytest.raises(PulsarTransactionConflict, match=r"has acknowledged .* before"):
+            async with client.transaction() as txn:
+                consumer.ack(message, transaction=txn)
+                with pytest.raises(PulsarTransactionConflict, match=r"has acknowledged .* before"):
+                    consumer.ack(message.message_id, transaction=txn)
+    assert ends(pulsar) == [TxnAction.ABORT]
+
+
 async def test_an_acknowledgement_without_an_answer_is_not_sent_again(pulsar: ScriptedPulsar) -> None:
     # the broker would refuse it as a conflict, if it has the first one
     pulsar.script[c.CommandAck] = in_turn(Call.cut, Call.default)

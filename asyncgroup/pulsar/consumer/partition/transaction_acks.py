@@ -31,6 +31,7 @@ from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.transactions.errors import PulsarTransactionConflict
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
 from asyncgroup.pulsar.wire.ack_set import full_set, words_of
 from asyncgroup.pulsar.wire.commands import CommandAck, MessageIdData
@@ -106,8 +107,8 @@ class ConsumerTransactions:
     ) -> None:
         """Acknowledge a message, or all up to it, when the transaction is committed.
 
-        Raises as `PulsarTransaction.check_open`; UsageError for a message of before the last seek, and where transactions or
-        cumulative acknowledgements are not possible; ConfigError for the id of a message in a batch without the batch's size.
+        Raises as `PulsarTransaction.check_open`; PulsarTransactionConflict for a message that it has acknowledged before; UsageError for a
+        message of before the last seek, and where transactions or cumulative acknowledgements are not possible; ConfigError for the id of a message in a batch without the batch's size.
         """
         self._check(transaction)
         outcomes = self._consumer.outcomes
@@ -204,7 +205,22 @@ class _TransactionAcks:
         return f"<_TransactionAcks {self._transaction!r}: {len(self._all)} entries>"
 
     def add(self, message: MessageId, size: int, attachment: int, *, cumulative: bool) -> None:
-        """Add an acknowledgement; `size` is that of its batch, 0 without one; `attachment` that in which it has arrived."""
+        """Add an acknowledgement; `size` is that of its batch, 0 without one; `attachment` that in which it has arrived.
+
+        Raises PulsarTransactionConflict for a message that it has acknowledged before, as brokers do. An abort and a lost connection may
+        both bring a message again, and what is made of its copies would count twice.
+        """
+        before = self._all.get(message[:2])
+        if (
+            before is not None
+            and not cumulative
+            and (message.batch_index < 0 or before.messages >> message.batch_index & 1)
+        ):
+            conflict = PulsarTransactionConflict(
+                self._transaction.txn_id, f"it is aborted, as it has acknowledged {message} before"
+            )
+            self._transaction.enlisted.operations.fail(conflict)
+            raise conflict
         if cumulative:
             self._cumulative = message
             self._unsent_cumulative = message, size, attachment
