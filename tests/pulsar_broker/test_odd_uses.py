@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from asyncgroup.pulsar import EARLIEST, LATEST, MessageId, PulsarClient, PulsarS
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.workqueue import PulsarSource
 from tests.profiles import examples
+from tests.pulsar.cancelling import WHEN, cancelled_at
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=36_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -215,3 +216,52 @@ async def test_a_pattern_that_matches_many_topics() -> None:
             await asyncio.sleep(130)
             assert consumer.topics == []
             assert not consumer.errors()
+
+
+# --- cancelled while they open, or move -----------------------------------------------------------------------------------
+
+
+async def use_view(client: PulsarClient) -> None:
+    async with client.table_view("a") as view:
+        await view.refresh()
+
+
+async def use_reader(client: PulsarClient) -> None:
+    async with client.reader("a", datetime.fromtimestamp(0, UTC)) as reader:
+        await reader.has_message_available()
+        await reader.seek("latest")
+
+
+async def use_readers(client: PulsarClient) -> None:
+    start = [TopicMessageId("a", MessageId(1, 0)), TopicMessageId("b", MessageId(2, 0))]
+    async with client.reader(["a", "b"], start) as reader:
+        await reader.seek("earliest")
+        await reader.read()
+
+
+async def use_pattern(client: PulsarClient) -> None:
+    async with client.subscribe(re.compile("[ab]"), "s") as consumer:
+        await consumer.last_message_ids()
+        await consumer.seek(EARLIEST)
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("use", [use_view, use_reader, use_readers, use_pattern])
+async def test_cancelled_at_each_await(
+    use: Callable[[PulsarClient], Coroutine[Any, Any, None]], when: str
+) -> None:
+    """Nothing of them stays at the broker, and the client can be used."""
+    number, was_cancelled = 0, True
+    async with embedded(topics={name: {"messages": [("k", b"1")]} for name in "ab"}) as (pulsar, client):
+        while was_cancelled:
+            before = asyncio.all_tasks()
+            was_cancelled = await cancelled_at(number, when, use(client))
+            await asyncio.sleep(100)
+            assert asyncio.all_tasks() == before
+            for topic in "ab":
+                assert all(
+                    not pulsar.subscription(topic, name).consumers
+                    for name in pulsar.topic(topic).subscriptions
+                )
+            number += 1
+    assert number > 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,18 +20,9 @@ from asyncgroup.pulsar import (
     PulsarProducerConfig,
     PulsarReader,
 )
-from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from tests.pulsar_broker.support import embedded
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
-
-
-@asynccontextmanager
-async def embedded(partitions: int = 0) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, default_partitions=partitions) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        yield pulsar, client
 
 
 async def produce(client: PulsarClient, *numbers: int, **settings: Any) -> list[MessageId]:
@@ -52,7 +42,7 @@ async def read_all(reader: PulsarReader) -> list[int]:
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("partitions", [0, 3])
 async def test_everything_from_the_first_message_on_and_what_comes(partitions: int, batching: bool) -> None:
-    async with embedded(partitions) as (pulsar, client):
+    async with embedded(default_partitions=partitions) as (pulsar, client):
         await produce(client, *range(30), batching=batching)
         async with client.reader("t", "earliest") as reader:
             assert sorted(await read_all(reader)) == list(range(30))
@@ -90,7 +80,7 @@ async def test_from_a_message_on(batching: bool, inclusive: bool, first: int) ->
 
 @pytest.mark.parametrize("partitions", [0, 2])
 async def test_from_a_time_on(partitions: int) -> None:
-    async with embedded(partitions) as (_, client):
+    async with embedded(default_partitions=partitions) as (_, client):
         await produce(client, 1, 2)
         await asyncio.sleep(10)
         time = datetime.fromtimestamp(now_ms() / 1000, UTC)
@@ -153,7 +143,7 @@ async def test_iteration_ends_with_the_reader() -> None:
 
 
 async def test_positions_that_are_none() -> None:
-    async with embedded(2) as (_, client):
+    async with embedded(default_partitions=2) as (_, client):
         for start in ("first", 5, datetime(2026, 1, 1), None):  # noqa: DTZ001  without a time zone
             with pytest.raises(
                 ConfigError, match=r"'earliest', 'latest', a MessageId, or a datetime with a time zone"
@@ -177,7 +167,7 @@ async def test_what_was_read_before_a_reconnect_without_a_message_is_not_read_ag
     position: str, partitions: int
 ) -> None:
     """Before it has read any message it goes on where it has begun, after the seek or at the start."""
-    async with embedded(partitions) as (pulsar, client):
+    async with embedded(default_partitions=partitions) as (pulsar, client):
         await produce(client, *range(6))
         await asyncio.sleep(10)
         now = datetime.fromtimestamp(now_ms() / 1000, UTC)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,28 +15,19 @@ from asyncgroup.pulsar import (
     EARLIEST,
     LATEST,
     MessageId,
-    PulsarClient,
     PulsarMessage,
     PulsarReader,
     TopicMessageId,
 )
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
+from tests.pulsar_broker.support import embedded
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
+TOPICS = {"a": 0, "b": 2}
+"""A topic without partitions, and one with two."""
+
 A, B = ("persistent://public/default/a", "persistent://public/default/b")
-
-
-@asynccontextmanager
-async def embedded() -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    """A topic `a`, and `b` with two partitions."""
-    async with (
-        EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        pulsar.create_topic("a")
-        pulsar.create_topic("b", 2)
-        yield pulsar, client
 
 
 def produce(pulsar: EmbeddedPulsar, *numbers: int) -> list[TopicMessageId]:
@@ -64,7 +53,7 @@ async def read_all(reader: PulsarReader) -> list[int]:
 
 
 async def test_everything_from_the_first_message_on_and_what_comes() -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         produce(pulsar, *range(30))
         async with client.reader(["a", "b"], "earliest") as reader:
             assert reader.topics == [A, B]
@@ -86,7 +75,7 @@ async def test_everything_from_the_first_message_on_and_what_comes() -> None:
 
 
 async def test_a_message_of_any_topic_is_available() -> None:
-    async with embedded() as (pulsar, client), client.reader(["a", "b"]) as reader:
+    async with embedded(topics=TOPICS) as (pulsar, client), client.reader(["a", "b"]) as reader:
         for number in range(6):
             assert not await reader.has_message_available()
             produce(pulsar, number)
@@ -95,7 +84,7 @@ async def test_a_message_of_any_topic_is_available() -> None:
 
 
 async def test_times_and_ends() -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         produce(pulsar, *range(6))
         await asyncio.sleep(10)
         time = datetime.fromtimestamp(now_ms() / 1000, UTC)
@@ -115,7 +104,7 @@ async def test_times_and_ends() -> None:
 
 @pytest.mark.parametrize("inclusive", [True, False])
 async def test_it_goes_on_at_stored_ids(inclusive: bool) -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         ids = produce(pulsar, *range(30))
         stored = [
             (each.topic, bytes(each)) for each in (ids[9], ids[13])
@@ -139,7 +128,7 @@ async def test_it_goes_on_at_stored_ids(inclusive: bool) -> None:
 
 async def test_where_it_was_by_the_last_ids() -> None:
     """What is stored of an empty partition is a position, too."""
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         produce(pulsar, 0, 3, 1)
         async with client.reader(["a", "b"], "earliest") as reader:
             ends = await reader.last_message_ids()
@@ -149,7 +138,7 @@ async def test_where_it_was_by_the_last_ids() -> None:
 
 
 async def test_ids_of_the_partitions_of_one_topic() -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         ids = [each.message_id for each in produce(pulsar, *(n for n in range(30) if n % 3))]
         async with client.reader("b", ids[10:12]) as reader:  # 16 and 17
             assert await read_all(reader) == [n for n in range(18, 30) if n % 3]
@@ -162,7 +151,7 @@ async def test_ids_of_the_partitions_of_one_topic() -> None:
 
 
 async def test_it_goes_on_where_it_was_after_reconnects() -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         produce(pulsar, *range(30))
         async with client.reader(["a", "b"], "earliest") as reader:
             found = [number_of(await reader.read()) for _ in range(7)]
@@ -176,7 +165,7 @@ async def test_it_goes_on_where_it_was_after_reconnects() -> None:
 
 
 async def test_a_pattern_with_topics_that_are_created_and_deleted() -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         ids = produce(pulsar, *range(6))
         gone = TopicMessageId("z", MessageId(1, 2))
         async with client.reader(re.compile("[a-z]"), [ids[3], gone]) as reader:
@@ -195,7 +184,7 @@ async def test_a_pattern_with_topics_that_are_created_and_deleted() -> None:
 
 
 async def test_positions_that_are_none() -> None:
-    async with embedded() as (pulsar, client):
+    async with embedded(topics=TOPICS) as (pulsar, client):
         ids = produce(pulsar, *range(3))
         plain = ids[0].message_id
         wrong: list[tuple[Any, str]] = [

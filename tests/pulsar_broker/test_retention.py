@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,24 +16,16 @@ from asyncgroup.pulsar.wire.message_id import EARLIEST, MessageId
 from asyncgroup.pulsar_broker import EmbeddedPulsar
 from asyncgroup.pulsar_broker.topics import retention
 from asyncgroup.pulsar_broker.topics.policies import RetentionPolicies
+from tests.pulsar_broker import support
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.retention_stories import KEPT, read_all, values_kept
 
 pytestmark = pytest.mark.virtual(max_virtual_time=20_000)
 
+embedded = partial(support.embedded, topics="t", policy_interval=10.0)
+
 SINGLE = PulsarProducerConfig(batching=False)
 EARLY = PulsarConsumerConfig(initial_position="earliest")
-
-
-@asynccontextmanager
-async def embedded(**options: Any) -> AsyncIterator[tuple[EmbeddedPulsar, PulsarClient]]:
-    async with (
-        EmbeddedPulsar(
-            hosts=["10.0.0.1"], port=6650, topics="t", **{"policy_interval": 10.0, **options}
-        ) as pulsar,
-        PulsarClient(pulsar.service_url) as client,
-    ):
-        yield pulsar, client
 
 
 async def send(client: PulsarClient, *values: bytes) -> list[MessageId]:
