@@ -447,6 +447,28 @@ async def test_a_message_that_was_delivered_twice_is_in_a_transaction_once(
     assert ends(pulsar) == [TxnAction.ABORT]
 
 
+async def test_a_conflict_takes_the_other_messages_of_the_batch_into_the_abort(
+    pulsar: ScriptedPulsar,
+) -> None:
+    # the broker has taken the whole entry from the consumer, so that neither a nack nor a close would bring them again
+    conflict = refuse(ServerError.TRANSACTION_CONFLICT)
+    pulsar.script[c.CommandAck] = in_turn(Call.default, conflict, conflict, Call.default)
+    async with consuming(pulsar) as (client, consumer, push):
+        push(b"a", b"b", b"c", b"d", entry_id=1)
+        messages = [await consumer.receive() for _ in range(4)]
+        consumer.ack(messages[3])
+        with pytest.raises(PulsarTransactionConflict):
+            async with client.transaction() as txn:
+                consumer.ack(messages[0], transaction=txn)
+        push(b"a", b"b", b"c", b"d", entry_id=1, ack_set=[0b0111], redelivery_count=1)
+        consumer.nack(messages[1], delay=0)
+        await asyncio.sleep(0.1)
+        assert pulsar.commands(c.CommandRedeliverUnacknowledgedMessages)
+    found = [bits_of(one.ack_set) for ack in pulsar.commands(c.CommandAck) for one in ack.message_id]
+    assert found == [0b0111, 0b1110, 0b1110, 0b1101, 0b1011]
+    assert ends(pulsar) == [TxnAction.ABORT]
+
+
 async def test_an_acknowledgement_without_an_answer_is_not_sent_again(pulsar: ScriptedPulsar) -> None:
     # the broker would refuse it as a conflict, if it has the first one
     pulsar.script[c.CommandAck] = in_turn(Call.cut, Call.default)

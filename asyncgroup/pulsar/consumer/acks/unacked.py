@@ -160,6 +160,11 @@ class UnackedEntries:
         if (batch := self._batches.get(key)) is not None:
             batch.in_transactions |= messages & batch.unacked
 
+    def left_in(self, key: EntryKey) -> int:
+        """Return the messages of a batch that are neither acknowledged here nor by an open transaction, as bits."""
+        batch = self._batches.get(key)
+        return 0 if batch is None else batch.unacked & ~batch.in_transactions
+
     def release_in_transaction(self, key: EntryKey, messages: int) -> None:
         """The broker knows these acknowledgements, or they are withdrawn: from now on what it pushes again is delivered."""
         if (batch := self._batches.get(key)) is not None:

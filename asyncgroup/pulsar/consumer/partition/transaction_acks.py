@@ -33,7 +33,7 @@ from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.transactions.errors import PulsarTransactionConflict
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
-from asyncgroup.pulsar.wire.ack_set import full_set, words_of
+from asyncgroup.pulsar.wire.ack_set import full_set, indexes_of, words_of
 from asyncgroup.pulsar.wire.commands import CommandAck, MessageIdData
 from asyncgroup.pulsar.wire.enums import AckType
 from asyncgroup.pulsar.wire.message_id import MessageId
@@ -293,14 +293,29 @@ class _TransactionAcks:
         """Send one acknowledgement for each message of a command that was refused, as one of them conflicts; return the refused ones.
 
         A broker has taken all of them from the consumer, and none is in the transaction (`Consumer.individualAckWithTransaction`):
-        it would deliver them again only when the topic is loaded again. Those that it accepts now are delivered again at the abort.
+        it would deliver them again only when the topic is loaded again. Those that it accepts now are delivered again at the abort. So are
+        the other messages of their batches that are left here, which it has taken as well: they take part in this transaction now.
         """
         parts = [(key, each) for key, acked in entries.items() for each in acked.alone()]
+        others = [(key, each) for key, acked in entries.items() for each in self._taken_with(key, acked)]
         answers = await asyncio.gather(
-            *(self._request(AckType.INDIVIDUAL, list(_ids_of({key: each}))) for key, each in parts),
+            *(
+                self._request(AckType.INDIVIDUAL, list(_ids_of({key: each})))
+                for key, each in (*parts, *others)
+            ),
             return_exceptions=True,
         )
-        return [each for (_, each), answer in zip(parts, answers, strict=True) if answer is not None]
+        return [each for (_, each), answer in zip(parts, answers, strict=False) if answer is not None]
+
+    def _taken_with(self, key: EntryKey, acked: _Acked) -> list[_Acked]:
+        """Return the other messages of a batch that are left here, each alone: the broker has taken the whole entry."""
+        left = self._parts.unacked.left_in(key) & ~acked.messages if acked.size else 0
+        found = []
+        for index in indexes_of(left):
+            one = _Acked(acked.size, acked.attachment)
+            one.messages = 1 << index
+            found.append(one)
+        return found
 
     async def _request(self, kind: AckType, ids: list[MessageIdData]) -> None:
         consumer, most, least = self._consumer, *self._transaction.txn_id
