@@ -257,7 +257,10 @@ class PulsarServerConnection:
     def _serve(self, call: _Call) -> None:
         self._call = call
         try:
-            self._answer(call)
+            try:
+                self._handle(call)
+            except ServerFailure as failure:
+                self._fail(call.command, failure)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  impossible values, or a test's function: as in `exceptionCaught`
@@ -272,12 +275,6 @@ class PulsarServerConnection:
             self.cut()
         finally:
             self._call = None
-
-    def _answer(self, call: _Call) -> None:
-        try:
-            self._handle(call)
-        except ServerFailure as failure:
-            self._fail(call.command, failure)
 
     def _handle(self, call: _Call) -> None:
         fault, command = call.fault, call.command
