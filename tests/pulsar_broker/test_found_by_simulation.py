@@ -101,3 +101,17 @@ async def test_an_exclusive_subscription_goes_on_with_the_consumer_that_has_wait
             assert "ConsumerBusy" in str(first.partitions[0].last_error)
         await send(client, b"1")
         assert [message.value for message in await receive(first, 1)] == [b"1"]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_everything_may_be_asked_for_while_the_consumer_is_being_registered(kind: str) -> None:
+    """Its SUBSCRIBE had the epoch of before, so that the client ignored all messages as those of before the redelivery."""
+    async with embedded() as (pulsar, client):
+        await send(client, b"0", b"1")
+        async with client.subscribe("t", "s", type=kind, config=early()) as consumer:
+            await receive(consumer, 2)
+            pulsar.faults.on("Subscribe").delay(2.0)
+            runtime_of(pulsar).nodes[1].cut()
+            await asyncio.sleep(1)
+            consumer.redeliver_all()
+            assert [message.value for message in await receive(consumer, 2)] == [b"0", b"1"]

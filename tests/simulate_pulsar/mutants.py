@@ -314,7 +314,7 @@ TRANSACTIONAL: Final = [
         "_wait_answered",
         "operations.failure is not None",
         "False",
-        1000004,
+        1000009,
     ),
     Mutant(
         "a message of a transaction is sent again without deduplication",

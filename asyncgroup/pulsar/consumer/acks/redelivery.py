@@ -32,6 +32,7 @@ class RedeliveryRequests:
         """Those that wait for their time."""
         self.epoch = ConsumerEpoch()
         """Counts the redeliveries of everything."""
+        self._subscribed = 0  # the epoch in the last SUBSCRIBE
 
     def __repr__(self) -> str:
         return f"<RedeliveryRequests {self.nacks!r}, {self.epoch!r}>"
@@ -51,6 +52,20 @@ class RedeliveryRequests:
             command.consumer_epoch = self.epoch.advance()
         if connection is not None:
             connection.send_command(command)
+
+    def epoch_to_subscribe(self) -> int:
+        """Return the epoch for SUBSCRIBE, which the broker's entries have until the next redelivery of everything."""
+        self._subscribed = self.epoch.current
+        return self._subscribed
+
+    def attach(self, connection: PulsarConnection) -> None:
+        """The consumer is registered. A redelivery of everything since its SUBSCRIBE is sent now, or its broker keeps the old epoch."""
+        if self.epoch.current != self._subscribed:
+            connection.send_command(
+                CommandRedeliverUnacknowledgedMessages(
+                    consumer_id=self._id, consumer_epoch=self.epoch.current
+                )
+            )
 
     def send_due(self, connection: PulsarConnection | None) -> bool:
         """Ask for the messages whose time has come; return whether everything has to be asked for instead, to keep the order."""

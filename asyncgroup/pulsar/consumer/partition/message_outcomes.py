@@ -67,6 +67,7 @@ class MessageOutcomes:
         self.begin_attachment()
         self.connection = connection
         self._acks.attach(connection)
+        self._parts.redelivery.attach(connection)
 
     def detach(self) -> None:
         """The consumer is not registered any more; what is to be sent waits."""

@@ -155,7 +155,7 @@ class PulsarConsumer:
         return self._parts.acks.failure
 
     def _subscribe(self, request_id: int) -> CommandSubscribe:
-        return self._parts.subscribing.command(request_id, self._parts.redelivery.epoch.current)
+        return self._parts.subscribing.command(request_id, self._parts.redelivery.epoch_to_subscribe())
 
     def check_broker(self, server_version: str) -> None:
         """Called before it is registered at a broker."""
