@@ -114,10 +114,11 @@ def damaged(rng: random.Random) -> bytes:
 
 
 async def test_half_open_connections_end_and_disturb_no_client() -> None:
+    count = examples(1_000)
     async with embedded() as pulsar, PulsarClient(pulsar.service_url) as client:
-        waiting = [asyncio.create_task(answer_to()) for _ in range(1000)]
+        waiting = [asyncio.create_task(answer_to()) for _ in range(count)]
         await asyncio.sleep(1)
-        assert pulsar.brokers[1].connections == 1000
+        assert pulsar.brokers[1].connections == count
         async with client.producer("t") as producer:
             await producer.send(b"v")
         await asyncio.gather(*waiting)
@@ -424,6 +425,7 @@ async def test_a_client_that_stops_reading_is_closed_and_disturbs_no_other() -> 
 
 
 async def test_a_producer_that_does_not_wait_for_receipts() -> None:
+    count = examples(5_000)
     sends = [
         b"".join(
             encode_send(
@@ -432,13 +434,13 @@ async def test_a_producer_that_does_not_wait_for_receipts() -> None:
                 b"v",
             )
         )
-        for number in range(5_000)
+        for number in range(count)
     ]
     async with embedded(topics="t") as pulsar:
         lookup = encode_frame(c.CommandLookupTopic(topic=TOPIC, request_id=1))
         register = encode_frame(c.CommandProducer(topic=TOPIC, producer_id=1, request_id=2))
         await answer_to(CONNECT, lookup, register, *sends)
-        assert pulsar.topic("t").messages == 5_000
+        assert pulsar.topic("t").messages == count
         assert runtime_of(pulsar).topic("t").producers.everyone == []
 
 
