@@ -10,7 +10,7 @@ from tests.simulate_pulsar.consumer import SimConsumer
 from tests.simulate_pulsar.oracle import MessagePlace
 from tests.simulate_pulsar.plan import RESULTS, SubscriptionSpec
 from tests.simulate_pulsar.planner import spare_of
-from tests.simulate_pulsar.queue_member import is_poison, name_of_value
+from tests.simulate_pulsar.queue_member import LONGEST_WORK, NACK_BACKOFF, is_poison, name_of_value
 from tests.simulate_pulsar.stored import LoggedMessage, messages_in
 from tests.simulate_pulsar.world import PulsarWorld
 from tests.simulation.story import Violation
@@ -41,7 +41,10 @@ async def end_faults(world: PulsarWorld) -> None:
             world.join(spare_of(world.plan, name)).is_calm = True
     began = world.loop.time()
     await world.within(TIMEOUT, "all is stored", lambda: _unsent(world))
-    await world.within(TIMEOUT, "all is acknowledged", lambda: _backlog(world))
+    limit = TIMEOUT + max(
+        _seconds_of_failures(world, spec) for spec in world.plan.setting.subscriptions.values()
+    )
+    await world.within(limit, "all is acknowledged", lambda: _backlog(world))
     stored = _check_logs(world)
     world.story.count("ms to settle", round((world.loop.time() - began) * 1000))
     for spec in world.plan.setting.subscriptions.values():
@@ -101,6 +104,18 @@ def _check_order(world: PulsarWorld, topic: str, messages: list[LoggedMessage]) 
 
 
 # --- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+def _seconds_of_failures(world: PulsarWorld, spec: SubscriptionSpec) -> float:
+    """Return how long a queue that keeps the order waits for redeliveries: for one message that always fails after the other."""
+    rules = spec.queue
+    if rules is None or not spec.in_order:
+        return 0.0
+    stored = [message for part in world.parts(spec.topic) for message in messages_in(part)]
+    failing = sum(is_poison(world.plan.seed, rules, message.value) for message in stored)
+    work = max(each.spec.work_seconds for each in world.consumers.values()) * LONGEST_WORK
+    pauses = sum(NACK_BACKOFF.delay(attempt) for attempt in range(1, rules.max_redeliveries + 1))
+    return failing * (pauses + (rules.max_redeliveries + 1) * work)
 
 
 def _backlog(world: PulsarWorld) -> str | None:

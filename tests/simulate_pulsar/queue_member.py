@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncgroup.pulsar import PulsarClient, PulsarMessage
 from asyncgroup.workqueue import Backoff, Delivery, PulsarSource, WorkQueue
@@ -15,7 +15,13 @@ from tests.simulation.story import Violation
 if TYPE_CHECKING:
     from tests.simulate_pulsar.world import PulsarWorld
 
-__all__ = ["InjectedFailure", "SimQueueMember", "is_poison", "name_of_value"]
+__all__ = ["LONGEST_WORK", "NACK_BACKOFF", "InjectedFailure", "SimQueueMember", "is_poison", "name_of_value"]
+
+NACK_BACKOFF: Final = Backoff(0.2, 2.0, 2.0)
+"""The pauses before the deliveries of a message after its failures."""
+
+LONGEST_WORK: Final = 1.5
+"""Most of its `work_seconds` that a handler takes."""
 
 
 class InjectedFailure(Exception):
@@ -62,7 +68,7 @@ class SimQueueMember(PulsarProgram):
             initial_position="earliest",
             dead_letter=rules.max_redeliveries,
             retry=rules.has_retry or None,
-            nack_backoff=Backoff(0.2, 2.0, 2.0),
+            nack_backoff=NACK_BACKOFF,
             clock=self.world.now_ms,
             receiver_queue=spec.queue_size,
             ack_group_time=spec.ack_group_time,
@@ -84,7 +90,7 @@ class SimQueueMember(PulsarProgram):
         self._check_attempt(delivery)
         rng = random.Random(f"{self.world.plan.seed} {name!r} {delivery.attempt}")
         if self.spec.work_seconds and rng.random() < 0.5:
-            await asyncio.sleep(self.spec.work_seconds * rng.uniform(0.2, 1.5))
+            await asyncio.sleep(self.spec.work_seconds * rng.uniform(0.2, LONGEST_WORK))
         await self.gate.wait()
         if self.is_dead:
             raise asyncio.CancelledError
