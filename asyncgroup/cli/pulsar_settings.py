@@ -40,7 +40,7 @@ _OTHERS: Final = frozenset(
 
 
 def _limit(parse: Parse) -> Parse:
-    """Return a parser for which -1 is no limit."""
+    """Return a parser that takes -1 as well, which means without limit."""
     return lambda text: None if text == "-1" else parse(text)
 
 

@@ -104,7 +104,7 @@ def names(text: str) -> list[str]:
 
 
 def racks(text: str) -> list[str | None]:
-    """Parse racks, separated by commas; an empty one is none."""
+    """Parse racks, separated by commas. An empty one means that the broker has no rack."""
     return [name.strip() or None for name in text.split(",")]
 
 

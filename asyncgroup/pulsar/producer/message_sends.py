@@ -61,7 +61,10 @@ class MessageSends:
     def offer(
         self, given: SendArguments, future: asyncio.Future[MessageId] | None, *, is_awaited: bool = False
     ) -> tuple[OutgoingMessage, PartitionProducer, bool | None]:
-        """Give the message with these arguments to its partition; return both, and what `try_send` does: None if there is no room."""
+        """Give a message with these arguments to its partition.
+
+        Return the message, the partition, and what its `try_send` has returned: None if there is no room.
+        """
         receiver: SendReceiver | None = future
         promise: SendPromise | None = None
         if self._has_interceptors or self.hooks is not None:

@@ -14,7 +14,7 @@ NO_OFFSET: Final = -1
 
 
 class ConsumerReports:
-    """The events of the consumer of one partition. Each is None if no hook listens, so that an entry costs a comparison."""
+    """The events of the consumer of one partition. An event without a listening hook is None: then an entry costs one comparison."""
 
     def __init__(self, hooks: Hooks, subscription: str, topic: TopicName) -> None:
         self._hooks = hooks
