@@ -24,7 +24,7 @@ from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, TopicMessageId
 from tests.apache_pulsar import RunningPulsar
-from tests.pulsar_broker.key_owners import KEYS, OWNERS
+from tests.pulsar_broker.subscriptions.key_owners import KEYS, OWNERS
 from tests.stories.proxy import TcpProxy
 
 pytestmark = [pytest.mark.real, pytest.mark.java]

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.pulsar.client import PulsarClient
 from tests.apache_pulsar import RunningPulsar
-from tests.pulsar_broker.admin_stories import STORIES, Answers
+from tests.pulsar_broker.admin.admin_stories import STORIES, Answers
 
 pytestmark = [pytest.mark.real, pytest.mark.java, pytest.mark.full]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.pulsar.real.secured import Secured
-from tests.pulsar_broker.credential_stories import STORIES, Tokens
+from tests.pulsar_broker.net.credential_stories import STORIES, Tokens
 
 pytestmark = [pytest.mark.real, pytest.mark.java, pytest.mark.full]
 

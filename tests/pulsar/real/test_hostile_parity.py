@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from tests.apache_pulsar import RunningPulsar
-from tests.pulsar_broker.hostile_stories import CONNECT, STORIES, heard
+from tests.pulsar_broker.net.hostile_stories import CONNECT, STORIES, heard
 
 pytestmark = [pytest.mark.real, pytest.mark.java, pytest.mark.full]
 

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.testing.apache_pulsar import ApachePulsar
-from tests.pulsar_broker.retention_stories import KEPT, values_kept
+from tests.pulsar_broker.topics.retention_stories import KEPT, values_kept
 
 pytestmark = [pytest.mark.real, pytest.mark.java, pytest.mark.full]
 

@@ -7,14 +7,14 @@ import uuid
 import pytest
 
 from tests.apache_pulsar import RunningPulsar
-from tests.pulsar_broker.chunk_stories import first_chunks_are_acknowledged, owner_has_left
+from tests.pulsar_broker.subscriptions.chunk_stories import first_chunks_are_acknowledged, owner_has_left
 from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = [pytest.mark.real, pytest.mark.java, pytest.mark.full]
 
 
 async def test_what_is_left_of_a_value_holds_all_later_messages(apache_pulsar: RunningPulsar) -> None:
-    """With a release that mends apache/pulsar#26395 the outcome is that of `tests/pulsar_broker/test_chunks.py`."""
+    """With a release that mends apache/pulsar#26395 the outcome is that of `tests/pulsar_broker/subscriptions/test_chunks.py`."""
     async with WireClient.of(apache_pulsar.service_url) as client:
         assert await first_chunks_are_acknowledged(client, f"chunks-{uuid.uuid4().hex[:8]}") == ["3:x"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.apache_pulsar import RunningPulsar
-from tests.pulsar_broker.transaction_stories import STORIES
+from tests.pulsar_broker.transactions.transaction_stories import STORIES
 from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = [pytest.mark.real, pytest.mark.java]

@@ -14,7 +14,7 @@ from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from tests.pulsar.transactions.test_apache_pulsar import acknowledge_beside_a_conflict, share_an_entry
 from tests.pulsar_broker.internals import runtime_of
-from tests.pulsar_broker.transaction_stories import STORIES
+from tests.pulsar_broker.transactions.transaction_stories import STORIES
 from tests.pulsar_broker.wire_client import COORDINATORS, WireClient, outcome
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)

@@ -12,7 +12,7 @@ from asyncgroup import DeadLetter, RetryTopic, WorkQueue
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar import PulsarClient
 from asyncgroup.workqueue import PulsarSource
-from tests.pulsar_broker.test_topic_patterns import embedded, produce
+from tests.pulsar_broker.reading.test_topic_patterns import embedded, produce
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 

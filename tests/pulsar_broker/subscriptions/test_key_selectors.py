@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.pulsar_broker.subscriptions.key_selectors import ConsistentSelector
-from tests.pulsar_broker.key_owners import KEYS, OWNERS
+from tests.pulsar_broker.subscriptions.key_owners import KEYS, OWNERS
 
 
 def owners(selector: ConsistentSelector) -> str:

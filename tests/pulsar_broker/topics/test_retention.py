@@ -18,7 +18,7 @@ from asyncgroup.pulsar_broker.topics import retention
 from asyncgroup.pulsar_broker.topics.policies import RetentionPolicies
 from tests.pulsar_broker import support
 from tests.pulsar_broker.internals import runtime_of
-from tests.pulsar_broker.retention_stories import KEPT, read_all, values_kept
+from tests.pulsar_broker.topics.retention_stories import KEPT, read_all, values_kept
 
 pytestmark = pytest.mark.virtual(max_virtual_time=20_000)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.pulsar_broker import EmbeddedPulsar
-from tests.pulsar_broker.chunk_stories import first_chunks_are_acknowledged, owner_has_left
+from tests.pulsar_broker.subscriptions.chunk_stories import first_chunks_are_acknowledged, owner_has_left
 from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = pytest.mark.virtual

@@ -17,7 +17,7 @@ from asyncgroup.pulsar.wire.commands import CommandError, FeatureFlags
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar_broker import EmbeddedPulsar
 from asyncgroup.pulsar_broker.credentials import AcceptedCredentials, CredentialRefused
-from tests.pulsar_broker.credential_stories import STORIES, Tokens
+from tests.pulsar_broker.net.credential_stories import STORIES, Tokens
 from tests.pulsar_broker.wire_client import WireClient
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)

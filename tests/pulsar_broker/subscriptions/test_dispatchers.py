@@ -18,7 +18,7 @@ from asyncgroup.pulsar_broker.subscriptions.subscribed_consumer import Subscribe
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.timing import Timing
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
-from tests.pulsar_broker.key_owners import ACTIVE
+from tests.pulsar_broker.subscriptions.key_owners import ACTIVE
 from tests.pulsar_broker.support import metadata
 
 KEYS = ["a", "b", "c", "d"]

@@ -17,7 +17,8 @@ from typing import Final
 import pytest
 
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from tests.pulsar_broker.go_suite import (
+from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.interop.go_suite import (
     ADMIN_PORT,
     ADMIN_TLS_PORT,
     BUILD_LIMIT,
@@ -28,10 +29,9 @@ from tests.pulsar_broker.go_suite import (
     fixed_ports,
     written_tests,
 )
-from tests.pulsar_broker.go_tests import ALONE, CREDENTIALS, FILES, LEFT_OUT, LONG, REPEATED
-from tests.pulsar_broker.internals import runtime_of
-from tests.pulsar_broker.names_of_go_tests import NAMES
-from tests.pulsar_broker.tls_relay import tls_relay
+from tests.pulsar_broker.interop.go_tests import ALONE, CREDENTIALS, FILES, LEFT_OUT, LONG, REPEATED
+from tests.pulsar_broker.interop.names_of_go_tests import NAMES
+from tests.pulsar_broker.interop.tls_relay import tls_relay
 
 pytestmark = [pytest.mark.real, pytest.mark.full]
 

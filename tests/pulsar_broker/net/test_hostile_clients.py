@@ -25,8 +25,8 @@ from asyncgroup.pulsar_broker.admin.messages import entry_answer
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.virtual.loop import current_network
 from tests.profiles import examples
-from tests.pulsar_broker.hostile_stories import CONNECT as CONNECTING, STORIES, heard
 from tests.pulsar_broker.internals import runtime_of
+from tests.pulsar_broker.net.hostile_stories import CONNECT as CONNECTING, STORIES, heard
 from tests.pulsar_broker.wire_client import WireClient, outcome
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=36_000), pytest.mark.usefixtures("no_asyncio_errors")]

@@ -7,7 +7,7 @@ import pytest
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.testing.apache_pulsar import PulsarAdmin
-from tests.pulsar_broker.admin_stories import STORIES, Answers
+from tests.pulsar_broker.admin.admin_stories import STORIES, Answers
 
 pytestmark = pytest.mark.real
 
