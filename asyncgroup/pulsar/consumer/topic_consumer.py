@@ -286,14 +286,12 @@ class PulsarTopicConsumer:
             self._partitions.ask(self._waiting)
 
     def pause(self) -> None:
-        """Ask for no more messages; what was asked for is still received."""
-        for part in self._parts.values():
-            part.consumer.pause()
+        """Ask for no more messages, also of partitions that are added later; what was asked for is still received."""
+        self._partitions.pause(paused=True)
 
     def resume(self) -> None:
         """Ask for messages again."""
-        for part in self._parts.values():
-            part.consumer.resume()
+        self._partitions.pause(paused=False)
 
     # --- acknowledgements -----------------------------------------------------------------------------------------------
 

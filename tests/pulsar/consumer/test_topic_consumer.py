@@ -223,6 +223,24 @@ async def test_a_paused_consumer_asks_for_nothing_also_after_a_reconnect(broker:
         consumer.pause()
 
 
+@pytest.mark.parametrize("start_paused", [False, True])
+async def test_new_partitions_are_paused_as_the_others(broker: Broker, *, start_paused: bool) -> None:
+    """As in Java's `MultiTopicsConsumerImpl`, whose `paused` is that of new consumers."""
+    broker.partitions["t"] = 1
+    async with consuming(broker, start_paused=start_paused) as consumer:
+        if start_paused:
+            consumer.resume()
+            broker.partitions["t"] = 2
+            broker.add("t-partition-1", b"1")
+            assert (await consumer.receive()).value == b"1"
+        consumer.pause()
+        broker.partitions["t"] = 3
+        broker.add("t-partition-2", b"2")
+        assert await nothing_arrives(consumer)
+        consumer.resume()
+        assert (await consumer.receive()).value == b"2"
+
+
 async def test_iteration_ends_with_the_consumer(broker: Broker) -> None:
     broker.add("t", b"1")
     broker.add("t", b"2")

@@ -85,6 +85,7 @@ class ConsumerPartitions:
         self._on_end = on_end
         self._creates_topics = creates_topics
         self._waiting = 0  # messages that receivers wait for
+        self._is_paused = config.start_paused
         self.parts: dict[TopicName, ConsumedPartition] = {}
         """The partitions that have a consumer."""
         self._by_topic: dict[str, dict[int, ConsumedPartition]] = {}
@@ -131,6 +132,7 @@ class ConsumerPartitions:
             self.parts[topic] = part
             self.of_topic(str(topic.whole))[topic.partition] = part
             part.consumer.set_waiting(self._waiting)
+            self._pause(part.consumer)
             part.consumer.start()
 
     async def add(self, core: ClientCore, topics: list[TopicName], config: PulsarConsumerConfig) -> None:
@@ -176,6 +178,18 @@ class ConsumerPartitions:
         self._waiting = count
         for part in self.parts.values():
             part.consumer.set_waiting(count)
+
+    def pause(self, *, paused: bool) -> None:
+        """Ask for no more messages, or ask again, also of partitions that are added later."""
+        self._is_paused = paused
+        for part in self.parts.values():
+            self._pause(part.consumer)
+
+    def _pause(self, consumer: PulsarConsumer) -> None:
+        if self._is_paused:
+            consumer.pause()
+        else:
+            consumer.resume()
 
     async def aclose(self) -> None:
         """Send the last acknowledgements, and leave."""
