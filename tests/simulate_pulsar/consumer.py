@@ -268,6 +268,8 @@ class SimConsumer(PulsarProgram):
             await consumer.seek(where, inclusive=inclusive)
         except AsyncGroupError as error:
             self.write(f"seek failed: {error!r}")
+            if target == "message" and message is not None:
+                self._may_have_moved_to(message, inclusive=inclusive)
         else:
             self.world.story.count("seeks")
             if target == "message" and message is not None:
@@ -279,11 +281,25 @@ class SimConsumer(PulsarProgram):
 
     def _moved_to(self, message: PulsarMessage, *, inclusive: bool) -> None:
         """The subscription was moved to a message."""
-        oracle, place = self.oracle.of(message), place_of(message)
-        after = place._replace(index=place.index + 1)
-        if message.first_chunk_id is not None:
-            oracle.restart(after)  # chunks of other values may be between its own
-        else:
-            first = place if inclusive else after
-            oracle.restart(first)
+        oracle, first = self.oracle.of(message), _first_after_seek(message, inclusive=inclusive)
+        oracle.restart(first)
+        if message.first_chunk_id is None:
             self._floors[oracle] = first
+            if message.message_id.batch_index >= 0:
+                oracle.leave_out(first)
+
+    def _may_have_moved_to(self, message: PulsarMessage, *, inclusive: bool) -> None:
+        """A seek has failed, perhaps after the broker has moved the subscription: it waits then for the broker to accept the consumer."""
+        oracle, first = self.oracle.of(message), _first_after_seek(message, inclusive=inclusive)
+        entry = message.first_chunk_id or message.message_id
+        oracle.may_begin_at(first, (entry.ledger_id, entry.entry_id))
+        if message.message_id.batch_index >= 0:
+            oracle.leave_out(first)
+
+
+def _first_after_seek(message: PulsarMessage, *, inclusive: bool) -> MessagePlace:
+    """Return the first place that must be received after a seek to a message."""
+    place = place_of(message)
+    if inclusive and message.first_chunk_id is None:
+        return place
+    return place._replace(index=place.index + 1)  # chunks of other values may be between its own

@@ -149,6 +149,18 @@ class PartitionOracle:
         self._redelivered.clear()
         self.required_from = required_from
 
+    def may_begin_at(self, first: MessagePlace, entry: tuple[int, int]) -> None:
+        """A consumer has failed to move the subscription to this entry, and leaves out what is before `first` if it was moved."""
+        if self.required_from is not None and self.required_from[:2] == entry:
+            self.required_from = max(self.required_from, first)
+
+    def leave_out(self, first: MessagePlace) -> None:
+        """A consumer has moved the subscription into a batch: it acknowledges the messages before `first` with those that it gets.
+
+        The broker keeps that over the next seek, as it keeps other acknowledgements of messages of batches.
+        """
+        self._before_seek.update(first._replace(index=index) for index in range(first.index))
+
 
 class SubscriptionOracle:
     """All partitions of a subscription."""
