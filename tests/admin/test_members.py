@@ -76,7 +76,7 @@ async def test_a_member_id_beside_an_instance_id_protects_its_successor(env: Vir
         current = MemberToRemove(ids.get_nowait(), "one")
         async with Admin(env.bootstrap_servers) as admin:
             assert names(await admin.remove_members("g", [former])) == {former: "FENCED_INSTANCE_ID"}
-            (await admin.remove_members("g", [current])).raise_first()
+            assert (await admin.remove_members("g", [current])).raise_first().keys() == {current}
 
 
 async def test_a_running_member_is_removed_and_joins_again(env: VirtualEnvironment) -> None:
@@ -116,8 +116,10 @@ async def test_the_response_of_a_mixed_group_may_name_a_static_member_with_its_m
     async with member(env, group_instance_id="one"):
         pass
     env.cluster.faults.on("LeaveGroup").mutate(with_member_id)
+    one = MemberToRemove(group_instance_id="one")
     async with Admin(env.bootstrap_servers) as admin:
-        (await admin.remove_members("g", [MemberToRemove(group_instance_id="one")])).raise_first()
+        assert (await admin.remove_members("g", [one])).raise_first().keys() == {one}
+        assert (await admin.describe_groups(["g"])).raise_first()["g"].state == "Empty"
 
 
 @pytest.mark.parametrize("fault", ["lost", "moved"])
