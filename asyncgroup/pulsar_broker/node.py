@@ -97,7 +97,7 @@ class PulsarNode:
     def _check_credentials(self) -> None:
         """Ask clients whose credential has expired for another one: one timer for all connections."""
         for connection in list(self.connections):
-            connection.check_credential()
+            connection.handshake.check_credential()
         loop = asyncio.get_running_loop()
         self._next_check = loop.call_later(self.credential_interval, self._check_credentials)
 

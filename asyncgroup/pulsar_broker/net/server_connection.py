@@ -1,10 +1,10 @@
-"""PulsarServerConnection: a client's connection to a node: frames, the handshake, and which handler gets a command (Pulsar's `ServerCnx`)."""
+"""PulsarServerConnection: a client's connection to a node: frames, faults, and which handler gets a command (Pulsar's `ServerCnx`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from asyncgroup.broker.traffic.injection import Injection, Injector
 from asyncgroup.errors import ConfigError, DecodeError, ProtocolError
@@ -14,40 +14,23 @@ from asyncgroup.net.framing import FrameProtocol
 from asyncgroup.pulsar.service_url import HINTS
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame, encode_message
-from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.credentials import (
-    REFRESH,
-    AcceptedCredentials,
-    ClientCredential,
-    CredentialRefused,
-)
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.failure_answers import failure_answer
+from asyncgroup.pulsar_broker.net.handshake import ClientHandshake, ConnectedNode
 from asyncgroup.pulsar_broker.traffic import PulsarExchange, PulsarRecorder, PulsarRequest
 
 __all__ = ["PulsarServerConnection", "ServingNode", "Traffic"]
 
-FEATURES: Final = c.FeatureFlags(
-    supports_topic_watchers=True,
-    supports_get_partitioned_metadata_without_auto_creation=True,
-    supports_repl_dedup_by_lid_and_eid=True,
-    supports_topic_watcher_reconcile=True,
-)
-"""Those of Pulsar 4.2."""
-
 _log = escaping_logger("asyncgroup.pulsar_broker")
 
 
-class ServingNode(Protocol):
+class ServingNode(ConnectedNode, Protocol):
     """A node, as its connections see it."""
 
     number: int
     delay: float
-    max_message_size: int
-    server_version: str
     traffic: Traffic
-    credentials: AcceptedCredentials
 
     def handle(
         self, connection: PulsarServerConnection, command: c.Command, frame: bytes | bytearray, at: int
@@ -91,14 +74,12 @@ class PulsarServerConnection:
             self._on_frame, self._on_lost, node.max_message_size + FRAME_HEADROOM, HINTS
         )
         self.is_closed = False
-        self.client_version = ""
+        self.handshake = ClientHandshake(node, self)
+        """Which client it is, and its credential."""
         self.producers: dict[int, Any] = {}
         """What the handlers keep of its producers, by id."""
         self.consumers: dict[int, Any] = {}
         """The same of its consumers."""
-        self._is_connected = False
-        self._protocol_version = 0
-        self._credential: ClientCredential | None = None
         self._awaits_pong = False
         self._call: _Call | None = None  # that is being served
         self._disturbed: asyncio.Task[None] | None = None  # one that a fault holds
@@ -110,6 +91,11 @@ class PulsarServerConnection:
             f"<PulsarServerConnection {self.number} of {self.client_version!r}: {len(self.producers)} producers, "
             f"{len(self.consumers)} consumers>"
         )
+
+    @property
+    def client_version(self) -> str:
+        """The name and version of the client; empty until it has connected."""
+        return self.handshake.client_version
 
     # --- what is sent -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +139,7 @@ class PulsarServerConnection:
             self.cut()
             return
         self._awaits_pong = True
-        if self._is_connected:  # else it has to send CONNECT until the next call
+        if self.handshake.is_done:  # else it has to send CONNECT until the next call
             self.send(c.CommandPing())
 
     def close(self) -> None:
@@ -179,7 +165,7 @@ class PulsarServerConnection:
             _log.warning("%r: malformed command: %s", self, error)
             self.cut()
             return
-        if self._is_connected or type(command) is c.CommandConnect:
+        if self.handshake.is_done or type(command) is c.CommandConnect:
             self._awaits_pong = False
         if command is None or type(command) is c.CommandPong:
             return  # of a newer client, or an answer
@@ -220,7 +206,7 @@ class PulsarServerConnection:
         return PulsarRequest(
             self._loop.time(),
             self._node.number,
-            self.client_version,
+            self.handshake.client_version,
             self.number,
             type(command).__name__.removeprefix("Command"),
             name,
@@ -260,7 +246,7 @@ class PulsarServerConnection:
             try:
                 self._handle(call)
             except ServerFailure as failure:
-                self._fail(call.command, failure)
+                self.fail(call.command, failure)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  impossible values, or a test's function: as in `exceptionCaught`
@@ -282,76 +268,18 @@ class PulsarServerConnection:
             self.reply(command, fault.make_answer(command))
         elif fault is not None and fault.error is not None:
             raise ServerFailure(fault.error, "injected by the test")
-        elif self._is_connected:
+        elif self.handshake.is_done:
             self._node.handle(self, command, call.frame, call.at)
         else:
-            self._connect(command)
+            self.handshake.connect(command)
 
-    def _fail(self, command: c.Command, failure: ServerFailure) -> None:
+    def fail(self, command: c.Command, failure: ServerFailure) -> None:
+        """Answer a request with an error; log it for a command without such an answer."""
         answer = failure_answer(command, failure)
         if answer is None:
             _log.warning("%r: %s: %s", self, type(command).__name__, failure)
         else:
             self.reply(command, answer)
-
-    def _connect(self, command: c.Command) -> None:
-        if not isinstance(command, c.CommandConnect):
-            self.cut()
-            return
-        self._protocol_version = min(command.protocol_version, c.PROTOCOL_VERSION)
-        accepted = self._node.credentials
-        if accepted.are_required:
-            features, method = command.feature_flags, command.auth_method_name or "none"
-            can_refresh = features is not None and features.supports_auth_refresh
-            try:
-                self._credential = ClientCredential(
-                    accepted, method, command.auth_data or b"", can_refresh=can_refresh
-                )
-            except CredentialRefused:
-                self._refuse(command)
-                return
-        self._is_connected = True
-        self.client_version = command.client_version
-        self.reply(
-            command,
-            c.CommandConnected(
-                server_version=self._node.server_version,
-                protocol_version=self._protocol_version,
-                max_message_size=self._node.max_message_size,
-                feature_flags=FEATURES,
-            ),
-        )
-
-    def _refuse(self, command: c.Command) -> None:
-        """Answer that a credential is not accepted, and close the connection (`ServerCnx.authenticationFailed`)."""
-        self._fail(command, ServerFailure(ServerError.AUTHENTICATION_ERROR, "Failed to authenticate"))
-        self.close()
-
-    def check_credential(self) -> None:
-        """Ask for another credential if that of the client has expired; close the connection of one that has not answered, or cannot.
-
-        (`ServerCnx.refreshAuthenticationCredentials`.)
-        """
-        credential = self._credential
-        if credential is None or not credential.is_expired:
-            return
-        if credential.is_asked or not credential.can_refresh:
-            self.close()
-            return
-        credential.is_asked = True
-        self.send(c.CommandAuthChallenge(challenge=REFRESH, protocol_version=self._protocol_version))
-
-    def renew_credential(self, command: c.CommandAuthResponse) -> None:
-        """Take another credential in place of the one that has expired; the role must be the same."""
-        credential, response = self._credential, command.response
-        if credential is None or response is None or response.auth_data is None:
-            self.cut()
-            return
-        try:
-            if not credential.renew(response.auth_data):
-                self.close()
-        except CredentialRefused:
-            self._refuse(command)
 
     def _on_lost(self, _: Exception | None) -> None:
         if not self.is_closed:

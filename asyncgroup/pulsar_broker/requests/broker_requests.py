@@ -66,7 +66,7 @@ class BrokerRequests:
         pass
 
     def _auth_response(self, connection: ConnectedClient, command: c.CommandAuthResponse) -> None:
-        connection.renew_credential(command)
+        connection.handshake.renew_credential(command)
 
     # --- topics -----------------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self
 
-from asyncgroup.pulsar.wire.commands import Command, CommandAuthResponse
+from asyncgroup.pulsar.wire.commands import Command
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.pulsar_broker.net.handshake import ClientHandshake
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
@@ -17,6 +18,8 @@ __all__ = ["ConnectedClient", "NodeServices"]
 class ConnectedClient(Protocol):
     """A connection, as the handlers see it."""
 
+    handshake: ClientHandshake
+    """Which client it is, and its credential."""
     producers: dict[int, Any]
     """What `producer_requests` keeps of its producers, by id."""
     consumers: dict[int, Any]
@@ -28,10 +31,6 @@ class ConnectedClient(Protocol):
 
     def reply(self, request: Command, answer: Command) -> None:
         """Write the answer to a request."""
-        ...
-
-    def renew_credential(self, command: CommandAuthResponse) -> None:
-        """Take another credential in place of the one that has expired."""
         ...
 
     def hold(self, seconds: float) -> None:
