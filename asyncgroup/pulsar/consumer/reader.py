@@ -16,7 +16,7 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, Subscription
 from asyncgroup.pulsar.consumer.multi_topics_consumer import consumer_class
 from asyncgroup.pulsar.consumer.partition.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
-from asyncgroup.pulsar.consumer.partition.seeking import seek
+from asyncgroup.pulsar.consumer.partition.seeking import seek, seek_all
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.read_positions import ReaderTarget, ReadPosition, read_position
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
@@ -178,8 +178,8 @@ class PulsarReader:
         """Go on elsewhere: at `earliest`, `latest`, or a time of publication; or at messages (or after them), one for each partition.
 
         The messages are a list of ids, of several topics TopicMessageIds; partitions without one stay where they are. A single id is
-        enough if there is one partition. Raises PulsarServerError, TransportError, UsageError during another seek, ConfigError for
-        another target.
+        enough if there is one partition. A partition that cannot be moved stops no other: the error is raised when all have ended.
+        Raises PulsarServerError, TransportError, UsageError during another seek, ConfigError for another target.
         """
         position = read_position("target", target)
         if isinstance(position, MessageId) and self._is_single and not _is_all(position):
@@ -199,7 +199,7 @@ class PulsarReader:
         else:
             ids = [position]
         moved = self._by_partition(key, ids)
-        await asyncio.gather(*(self._move_one(each, target, inclusive) for each, target in moved.items()))
+        await seek_all(self._move_one(each, target, inclusive) for each, target in moved.items())
 
     async def _move_one(self, consumer: PulsarConsumer, target: MessageId, inclusive: bool) -> None:
         self._read[str(consumer.topic.whole)].pop(consumer.partition, None)

@@ -233,7 +233,11 @@ class PulsarTableView(Mapping[str, V]):
     async def _ends(self, consumers: Iterable[PulsarConsumer]) -> dict[int, MessageId]:
         """Return the last messages of partitions, of those that have any that were not read."""
         asked = list(consumers)
-        found = await asyncio.gather(*(end_of_backlog(each) for each in asked))
+        try:
+            found = await asyncio.gather(*(end_of_backlog(each) for each in asked))
+        except AsyncGroupError:
+            self._check_open()
+            raise
         return {each.partition: last for each, last in zip(asked, found, strict=True) if last is not None}
 
     def _check_open(self) -> None:

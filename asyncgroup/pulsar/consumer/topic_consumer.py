@@ -22,7 +22,7 @@ from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
-from asyncgroup.pulsar.consumer.partition.seeking import seek
+from asyncgroup.pulsar.consumer.partition.seeking import seek, seek_all
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topics.consumed_topics import ConsumedTopics, NamedTopics
 from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition, ConsumerPartitions
@@ -372,8 +372,8 @@ class PulsarTopicConsumer:
     async def seek(self, target: MessageId | PulsarMessage | int, *, inclusive: bool = True) -> None:
         """Move the subscription: to a message of one partition, or all to EARLIEST, LATEST or a publish time in ms.
 
-        Nothing of before is received afterwards. Raises PulsarServerError, TransportError, UsageError during another seek,
-        ConfigError for another target.
+        Nothing of before is received afterwards. A partition that cannot be moved stops no other: the error is raised when all have
+        ended. Raises PulsarServerError, TransportError, UsageError during another seek, ConfigError for another target.
         """
         self._check_open()
         if isinstance(target, PulsarMessage) or (
@@ -381,9 +381,7 @@ class PulsarTopicConsumer:
         ):
             await seek(self._of(target), target, inclusive=inclusive)
             return
-        await asyncio.gather(
-            *(seek(part.consumer, target, inclusive=inclusive) for part in self._parts.values())
-        )
+        await seek_all(seek(part.consumer, target, inclusive=inclusive) for part in self._parts.values())
 
     async def last_message_ids(self) -> list[MessageId]:
         """Return the id of the last message of each partition; its entry is -1 in an empty one.

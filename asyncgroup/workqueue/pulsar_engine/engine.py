@@ -15,7 +15,7 @@ from asyncgroup.hooks import Hooks, delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.pulsar.client import PulsarClient
-from asyncgroup.pulsar.consumer.partition.seeking import seek
+from asyncgroup.pulsar.consumer.partition.seeking import seek, seek_all
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -179,14 +179,7 @@ class PulsarEngine:
         readers = list(self._readers.values())
         for reader in readers:
             reader.forget()
-        # a partition that cannot be moved stops no other
-        found = await asyncio.gather(
-            *(seek(reader.consumer, position, inclusive=inclusive) for reader in readers),
-            return_exceptions=True,
-        )
-        for error in found:
-            if error is not None:
-                raise error
+        await seek_all(seek(reader.consumer, position, inclusive=inclusive) for reader in readers)
 
     def report(self, error: AsyncGroupError) -> None:
         """Give an error to the readers of `errors`, and to the health."""

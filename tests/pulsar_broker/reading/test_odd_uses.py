@@ -13,8 +13,16 @@ from typing import Any
 import pytest
 
 from asyncgroup import WorkQueue
-from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
-from asyncgroup.pulsar import EARLIEST, LATEST, MessageId, PulsarClient, PulsarServerError, TopicMessageId
+from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.pulsar import (
+    EARLIEST,
+    LATEST,
+    MessageId,
+    PulsarClient,
+    PulsarServerError,
+    PulsarTopicConsumer,
+    TopicMessageId,
+)
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.workqueue import PulsarSource
 from tests.profiles import examples
@@ -156,10 +164,61 @@ async def test_a_table_view_that_is_closed_while_others_wait() -> None:
             refreshing = asyncio.create_task(view.refresh())
             await asyncio.sleep(1)
         assert await following is None
-        with pytest.raises(AsyncGroupError):  # the request of before the end has its own time limit
-            await asyncio.wait_for(refreshing, 40)
+        assert refreshing.done(), "it waits for no answer of its broker"
+        with pytest.raises(ClosedError, match=r"table view of .*: it is closed"):
+            await refreshing
         with pytest.raises(ClosedError):
             await view.refresh()
+
+
+# --- consumers ------------------------------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[PulsarTopicConsumer], Coroutine[Any, Any, object]]] = {
+    "GetLastMessageId": PulsarTopicConsumer.last_message_ids,
+    "Seek": lambda consumer: consumer.seek(EARLIEST),
+    "Unsubscribe": PulsarTopicConsumer.unsubscribe,
+}
+
+
+@pytest.mark.parametrize("api", CALLS)
+@pytest.mark.parametrize("held", ["answer", "pause"])
+async def test_a_consumer_that_is_closed_while_others_wait(api: str, held: str) -> None:
+    """A call ends at once: the answer of a broker, or the pause before the next attempt, may take long."""
+    async with embedded(topics="t") as (pulsar, client):
+        async with client.subscribe("t", "s") as consumer:
+            fault = pulsar.faults.on(api)
+            if held == "answer":
+                fault.hold()
+            else:
+                fault.error("MetadataError")
+            calling = asyncio.create_task(CALLS[api](consumer))
+            await asyncio.sleep(0.05)
+            closing = asyncio.create_task(consumer.aclose())
+            async with asyncio.timeout(0.01):
+                with pytest.raises(ClosedError):
+                    await calling
+            await closing
+
+
+async def test_a_seek_of_several_partitions_ends_with_the_last_of_them() -> None:
+    """As `MultiTopicsConsumerImpl.seekAsync`: one that is refused stops no other, and its error is raised at the end."""
+    async with embedded(topics={"t": 3}) as (pulsar, client), client.subscribe("t", "s") as consumer:
+        for number in range(3):
+            pulsar.produce("t", b"%d" % number, partition=number)
+        for _ in range(3):
+            consumer.ack(await consumer.receive())
+        await consumer.flush()
+        pulsar.faults.on("Seek", topic="t-partition-0").error("NotAllowedError")
+        slow = pulsar.faults.on("Seek", topic="t-partition-2").hold()
+        seeking = asyncio.create_task(consumer.seek(EARLIEST))
+        await asyncio.sleep(5)
+        assert not seeking.done()
+        slow.release()
+        with pytest.raises(PulsarServerError, match=r"t-partition-0 .*SEEK.*NotAllowedError"):
+            await seeking
+        assert sorted([(await consumer.receive()).partition for _ in range(2)]) == [1, 2]
+        await consumer.seek(EARLIEST)
+        assert sorted([(await consumer.receive()).partition for _ in range(3)]) == [0, 1, 2]
 
 
 # --- patterns -------------------------------------------------------------------------------------------------------------

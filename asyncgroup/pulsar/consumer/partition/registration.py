@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from asyncgroup.errors import AsyncGroupError, ConnectionLost, RequestTimedOut
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectionLost, RequestTimedOut
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
@@ -69,6 +69,7 @@ class Registration:
             subscription=identity.subscription,
         )
         self._closes: set[asyncio.Future[Any]] = set()  # CLOSE_CONSUMER without an answer
+        self._requests: set[asyncio.Timeout] = set()  # until the end
         self._is_closing = False
 
     def __repr__(self) -> str:
@@ -133,8 +134,20 @@ class Registration:
     async def request(self, about: str, make: Callable[[int], Command]) -> Any:
         """Send a request where the consumer is registered, again after failures that may pass, until `operation_timeout`.
 
-        Raises PulsarServerError, TransportError, ClosedError.
+        `aclose` ends it at once. Raises PulsarServerError, TransportError, ClosedError.
         """
+        try:
+            async with asyncio.timeout(None) as until_close:
+                self._requests.add(until_close)
+                return await self._request(about, make)
+        except TimeoutError:
+            if not until_close.expired():
+                raise
+            raise ClosedError(f"{self._name}: it is closed") from None
+        finally:
+            self._requests.discard(until_close)
+
+    async def _request(self, about: str, make: Callable[[int], Command]) -> Any:
         retry = RetryLoop(self._core.new_backoff(), timeout=self._timeout)
         while True:
             try:
@@ -173,6 +186,8 @@ class Registration:
     async def aclose(self) -> None:
         """Leave the broker, and make no more attempts. Safe to call twice."""
         self._is_closing = True
+        for request in self._requests:
+            request.reschedule(self._core.loop.time())
         connection, self._connection = self._connection, None
         try:
             if connection is not None:
