@@ -47,6 +47,8 @@ that of dozens of batches. Java's producer sends all batches of a node as soon a
 ROUNDING: Final = 1e-6
 """Seconds by which a batch that lingers longer is sent early: the sum that `_next_lingered` returns is rounded."""
 
+_NO_NODES: Final[frozenset[int]] = frozenset()
+
 Leader = Callable[[TopicPartition], int]
 """Return the node id of a partition's leader; -1 if it is unknown."""
 
@@ -251,14 +253,7 @@ class SendSchedule:
             if self._compresses:
                 to_compress += self._begin_compressing(queue, given)
             self._place(queue, self._node_for(queue, given))
-        nodes = {
-            node
-            for queue in lingered
-            if (node := self._ready_node.get(queue, -1)) >= 0 and node not in busy_nodes
-        }
-        early = given._replace(lingered_at=given.lingered_at + self._company)
-        if nodes:
-            self._take_along(nodes, early)
+        early, nodes = self._with_company(lingered, busy_nodes, given) if lingered else (given, _NO_NODES)
         requests = {
             node: batches
             for node, ready in self._ready.items()
@@ -280,6 +275,20 @@ class SendSchedule:
         """Return when the first batch will have lingered; `longer` becomes less as time passes."""
         at = self._lingering.next
         return max(at, (at + now + longer) / 2) if longer else at
+
+    def _with_company(
+        self, lingered: list[PartitionQueue], busy_nodes: Container[int], given: _Conditions
+    ) -> tuple[_Conditions, Container[int]]:
+        """Return the nodes to which a batch that has lingered is sent, and the conditions of their requests: `COMPANY` goes along."""
+        nodes = {
+            node
+            for queue in lingered
+            if (node := self._ready_node.get(queue, -1)) >= 0 and node not in busy_nodes
+        }
+        early = given._replace(lingered_at=given.lingered_at + self._company)
+        if nodes:
+            self._take_along(nodes, early)
+        return early, nodes
 
     def _take_along(self, nodes: Container[int], early: _Conditions) -> None:
         """Also make queues ready whose batches will have lingered soon, if their node gets a request now."""

@@ -3,13 +3,6 @@
 The queue knows a message by a number: messages are numbered as they arrive, and the window of the partition counts these
 numbers. A message that the broker gives again, after its connection has ended, gets a new number, unless a delivery of it
 is still open here.
-
-The number of its deliveries is the larger one of two: those that have failed here, and those that the broker counts for all
-consumers. In Shared and Key_Shared subscriptions the broker counts requests for redelivery (`redeliverUnacknowledgedMessages` of
-`PersistentDispatcherMultipleConsumers`, Pulsar 4): neither the end of a consumer nor that of its process. It forgets its counts
-when the topic moves, and when the last consumer leaves. A request may also be for a message that no handler had, such as a chunk
-whose value was incomplete. So the broker's count alone makes no dead letter: a message whose deliveries were all made, as far as
-the broker knows, is delivered once more.
 """
 
 from __future__ import annotations
@@ -32,6 +25,7 @@ from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.pulsar_engine.broker_release import check_release
 from asyncgroup.workqueue.pulsar_engine.copies import earlier_attempts, is_of_other_subscription
+from asyncgroup.workqueue.pulsar_engine.delivery_counts import DeliveryCounts
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
 if TYPE_CHECKING:
@@ -42,10 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["PartitionOwner", "QueuePartition"]
 
 _ALL: Final = 1 << 31
-
-MOST_UNACKED: Final = 50_000
-"""Messages that a broker leaves unacknowledged at a consumer by default (`maxUnackedMessagesPerConsumer`). So many numbers of
-deliveries are kept, over all partitions, of messages that have failed here and were withdrawn or given back."""
 
 
 class PartitionOwner(Protocol):
@@ -104,13 +94,9 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         """
         self._loses_kept = True
         """Whether the broker gives these messages again, to this consumer or to another one."""
-        self._failures: dict[MessageId, int] = {}
-        """Numbers of deliveries of messages that were withdrawn after they had failed."""
         self._gives_back = queue.settings.mode is Mode.SHARED
         """Whether a message that has failed may be delivered by another consumer: no order of messages is to be kept."""
-        policy = queue.settings.dead_letter_policy
-        self._most_counted = None if policy is None else policy.max_redeliveries
-        """The most deliveries by the broker's count that leave one to be made; None without a limit."""
+        self._counts = DeliveryCounts(limits, queue.settings.dead_letter_policy, has_copies=has_copies)
         self._committed: set[int] = set()
         """Numbers of messages that a transaction has acknowledged."""
         self._is_hurried = False
@@ -180,6 +166,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
     def _numbered(self, taken: list[PulsarMessage]) -> list[PulsarMessage]:
         """Number messages; leave out those of which a delivery is open."""
         found = []
+        failed = self._counts.failed
         for message in taken:
             if self._kept and message.message_id in self._kept:
                 self._kept.discard(message.message_id)  # it is this consumer's again
@@ -190,18 +177,14 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             message.offset = number = self._next
             self._next = number + 1
             self._open[number] = message
-            if self._failures or message.entry.redelivery_count:
+            if failed or message.entry.redelivery_count:
                 self._note_attempts(number, message)
             found.append(message)
         return found
 
     def _note_attempts(self, number: int, message: PulsarMessage) -> None:
-        """Note the number of deliveries that a message had before: the larger one of the broker's count and ours, never the sum."""
-        counted = message.entry.redelivery_count
-        if counted and self._most_counted is not None:
-            earlier = self.earlier_attempts(message) if self.has_copies else 0
-            counted = min(counted, max(0, self._most_counted - earlier))
-        if attempts := max(counted, self._failures.pop(message.message_id, 0)):
+        """Note the number of deliveries that a message had before."""
+        if attempts := self._counts.pop(message):
             self.work.window.set_attempts(number, attempts)
             self._again.add(number)
 
@@ -245,7 +228,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
 
     def _withdraw(self) -> None:
         for record, attempts in self._queue.withdraw(self.work):
-            self._remember(cast("PulsarMessage", record).message_id, attempts)
+            self._counts.remember(cast("PulsarMessage", record).message_id, attempts)
         window = self.work.window
         self._open = {number: message for number, message in self._open.items() if number not in window}
 
@@ -268,7 +251,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._open.clear()
         self._committed.clear()
         self._kept.clear()
-        self._failures.clear()
+        self._counts.failed.clear()
         self._queue.abandon_copies(self.work, is_over=False)
         self._queue.restart(self.work, 0)
         self.work.window.restart(self._next)
@@ -325,7 +308,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._kept.discard(message_id)
         del self._open[record.offset]
         if attempts:
-            self._remember(message_id, attempts)
+            self._counts.remember(message_id, attempts)
         return True
 
     def gives_back(self, record: Record, attempts: int) -> bool:
@@ -342,15 +325,9 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         if not self.consumer.outcomes.give_back(message):
             return False
         del self._open[message.offset]
-        self._remember(message.message_id, attempts)
+        self._counts.remember(message.message_id, attempts)
         self._is_hurried = True
         return True
-
-    def _remember(self, message_id: MessageId, attempts: int) -> None:
-        """Keep the number of deliveries of a message that may come again; those kept first are of messages of other consumers now."""
-        self._failures[message_id] = attempts
-        while len(self._failures) > MOST_UNACKED // max(1, self._limits.partitions):
-            del self._failures[next(iter(self._failures))]
 
     def give_back_failed(self) -> None:
         """Have the messages delivered again that wait after a failure, so that the broker counts it: the queue closes."""

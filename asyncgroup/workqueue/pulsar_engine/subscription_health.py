@@ -15,7 +15,8 @@ from asyncgroup.group.health.problems import MemberProblem, ProblemKind
 from asyncgroup.model import TopicPartition
 from asyncgroup.pulsar.attach_history import KEPT_LOSSES
 from asyncgroup.pulsar.consumer.config import SubscriptionType
-from asyncgroup.workqueue.pulsar_engine.queue_partition import MOST_UNACKED, QueuePartition
+from asyncgroup.workqueue.pulsar_engine.delivery_counts import MOST_UNACKED
+from asyncgroup.workqueue.pulsar_engine.queue_partition import QueuePartition
 
 __all__ = ["SubscriptionHealth"]
 
