@@ -22,6 +22,7 @@ from asyncgroup.pulsar.connection.keep_alive import PingTimer
 from asyncgroup.pulsar.connection.registered import RegisteredListeners
 from asyncgroup.pulsar.connection.reports import connection_reports
 from asyncgroup.pulsar.connection.requests import ANSWERS, Answered, PendingRequests, RequestRate
+from asyncgroup.pulsar.connection.send_buffer import SendBuffer
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
 from asyncgroup.pulsar.wire.commands import (
@@ -46,9 +47,6 @@ DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
 
 _LENGTH_BYTES: Final = 4
 """Bytes before each frame that hold its length."""
-
-WRITE_AT_ONCE: Final = 64 * 1024
-"""Bytes from which on what waits is written at once, so that the limit of the transport's buffer holds."""
 
 _FLUSH_SECONDS: Final = 5.0
 """How long an orderly close waits for a peer that reads nothing."""
@@ -89,8 +87,8 @@ class PulsarConnection:
         """What the broker understands."""
         self.server_version = ""
         self._closed = False
-        self._waiting: list[bytes] = []  # sent in this turn of the loop
-        self._waiting_bytes = 0
+        self._buffer = SendBuffer(self._loop, self.protocol)
+        self.send = self._buffer.send  # a method here would be another call for each message
         self.credentials = ConnectionCredentials(
             config.authentication, physical, self.send_command, self.close
         )
@@ -118,7 +116,11 @@ class PulsarConnection:
             lambda: self.send_command(CommandPing()),
             self._expire,
         )
-        self._received: dict[int, Callable[[Any], None]] = {
+        self._received = self._handlers()
+
+    def _handlers(self) -> dict[int, Callable[[Any], None]]:
+        """Return functions by the type of a command; MESSAGE, and answers that only their request waits for, have none."""
+        return {
             **self.registered.handlers,
             CommandAckResponse.TYPE: self._on_ack_response,
             CommandPing.TYPE: lambda _: self.send_command(CommandPong()),
@@ -144,28 +146,6 @@ class PulsarConnection:
     def is_idle(self) -> bool:
         """Whether nothing is registered and no request waits."""
         return not (self.registered or self._requests)
-
-    def send(self, *pieces: bytes) -> None:
-        """Write bytes in this turn of the loop; of a closed connection nothing.
-
-        What its callbacks send is written together: the consumers of a thousand partitions send many small commands.
-        """
-        if self._closed:
-            return
-        waiting = self._waiting
-        if not waiting:
-            self._loop.call_soon(self._write)
-        waiting.extend(pieces)
-        for piece in pieces:
-            self._waiting_bytes += len(piece)
-        if self._waiting_bytes >= WRITE_AT_ONCE:
-            self._write()
-
-    def _write(self) -> None:
-        """Write what waits; there may be nothing left."""
-        if waiting := self._waiting:
-            self._waiting, self._waiting_bytes = [], 0
-            self.protocol.transport.writelines(waiting)
 
     def send_command(self, command: Command) -> None:
         """Write a command without payload."""
@@ -270,7 +250,7 @@ class PulsarConnection:
         self._error = error or ConnectionLost(f"{self.physical}: the connection was closed")
         if self.protocol.has_transport:
             if error is None:
-                self._write()
+                self._buffer.flush()
                 self.protocol.transport.close()  # what was written is sent
             else:
                 self.protocol.transport.abort()
@@ -298,7 +278,7 @@ class PulsarConnection:
 
     def _end(self, error: Exception) -> None:
         """Give the end to all that waits for something; each listener only once."""
-        self._waiting.clear()
+        self._buffer.close()
         self._pings.stop()
         self.credentials.cancel()
         if not self._connected.done():
