@@ -138,7 +138,7 @@ class Reconnector:
     def lost(self, connection: object, error: Exception, assigned_url: str | None = None) -> None:
         """A connection has ended, or the broker has closed what was attached to it; connect again, first to `assigned_url`."""
         current = self.connection or self._attempting
-        if current is None or connection is not current or self._has_ended:
+        if current is None or connection is not current or self.has_ended:
             return
         if assigned_url is not None:
             self._assigned = _assigned(current, assigned_url)
@@ -168,7 +168,7 @@ class Reconnector:
 
     def fail(self, error: Exception) -> None:
         """End it for good, as an error of the broker demands; an attempt that runs is cancelled."""
-        if self._has_ended:
+        if self.has_ended:
             return
         self.state = ReconnectState.FAILED
         self._error = error
@@ -180,7 +180,8 @@ class Reconnector:
         self._attached.failed(error)
 
     @property
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Whether no attempt follows."""
         return self.state in (ReconnectState.CLOSED, ReconnectState.FAILED)
 
     async def aclose(self) -> None:
@@ -238,7 +239,7 @@ class Reconnector:
             raise self._lost_early from None
         finally:
             self._attempting = self._attempt_end = None
-        if self._has_ended:  # by something that `attach` has called
+        if self.has_ended:  # by something that `attach` has called
             return
         self._check_lost_early()
         self._lost.clear()

@@ -15,6 +15,7 @@ from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.consumer.topics.consumed_topics import ConsumedTopics
 from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition, ConsumerPartitions
+from asyncgroup.pulsar.consumer.topics.partition_calls import call_each
 from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
 from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.core import ClientCore
@@ -84,6 +85,11 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
         if self._pattern is None:
             return super().topics
         return sorted({str(name.whole) for name in self._parts})
+
+    @property
+    def partitions(self) -> Iterable[PulsarConsumer]:
+        """The consumers of the partitions, of a pattern without those that have ended."""
+        return [each for each in super().partitions if self._pattern is None or not each.has_ended]
 
     @property
     def is_at_end(self) -> bool:
@@ -165,9 +171,9 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
 
         Raises PulsarServerError, TransportError.
         """
-        topics = [str(each.topic) for each in self.partitions]
-        found = await super().last_message_ids()
-        return [TopicMessageId(topic, last) for topic, last in zip(topics, found, strict=True)]
+        self._check_open()
+        found = await call_each(PulsarConsumer.last_message_id, lambda: self.partitions)
+        return [TopicMessageId(str(consumer.topic), last) for consumer, last in found.items()]
 
 
 def consumer_class(topic: object) -> type[PulsarTopicConsumer]:

@@ -16,10 +16,11 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, Subscription
 from asyncgroup.pulsar.consumer.multi_topics_consumer import consumer_class
 from asyncgroup.pulsar.consumer.partition.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
-from asyncgroup.pulsar.consumer.partition.seeking import seek, seek_all
+from asyncgroup.pulsar.consumer.partition.seeking import seek
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.read_positions import ReaderTarget, ReadPosition, read_position
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
+from asyncgroup.pulsar.consumer.topics.partition_calls import call_each
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, TopicMessageId
 
@@ -199,7 +200,11 @@ class PulsarReader:
         else:
             ids = [position]
         moved = self._by_partition(key, ids)
-        await seek_all(self._move_one(each, target, inclusive) for each, target in moved.items())
+        await call_each(
+            lambda each: self._move_one(each, moved[each], inclusive),
+            lambda: self._consumer.partitions,
+            moved,
+        )
 
     async def _move_one(self, consumer: PulsarConsumer, target: MessageId, inclusive: bool) -> None:
         self._read[str(consumer.topic.whole)].pop(consumer.partition, None)

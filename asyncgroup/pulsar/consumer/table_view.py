@@ -20,6 +20,7 @@ from asyncgroup.pulsar.consumer.partition.backlog import end_of_backlog
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
+from asyncgroup.pulsar.consumer.topics.partition_calls import call_each
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -232,13 +233,12 @@ class PulsarTableView(Mapping[str, V]):
 
     async def _ends(self, consumers: Iterable[PulsarConsumer]) -> dict[int, MessageId]:
         """Return the last messages of partitions, of those that have any that were not read."""
-        asked = list(consumers)
         try:
-            found = await asyncio.gather(*(end_of_backlog(each) for each in asked))
+            found = await call_each(end_of_backlog, lambda: self._consumer.partitions, consumers)
         except AsyncGroupError:
             self._check_open()
             raise
-        return {each.partition: last for each, last in zip(asked, found, strict=True) if last is not None}
+        return {each.partition: last for each, last in found.items() if last is not None}
 
     def _check_open(self) -> None:
         if self._end is not None:

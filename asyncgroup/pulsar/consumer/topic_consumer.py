@@ -22,10 +22,11 @@ from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.foreign_names import PULSAR_CONSUMER
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
-from asyncgroup.pulsar.consumer.partition.seeking import seek, seek_all
+from asyncgroup.pulsar.consumer.partition.seeking import seek
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topics.consumed_topics import ConsumedTopics, NamedTopics
 from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition, ConsumerPartitions
+from asyncgroup.pulsar.consumer.topics.partition_calls import call_each
 from asyncgroup.pulsar.consumer.topics.partition_turns import PartitionTurns
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
@@ -357,7 +358,7 @@ class PulsarTopicConsumer:
 
         Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
         """
-        await asyncio.gather(*(part.consumer.outcomes.flush() for part in self._parts.values()))
+        await call_each(lambda consumer: consumer.outcomes.flush(), lambda: self.partitions)
 
     def redeliver_all(self) -> None:
         """Have everything delivered again that is not acknowledged.
@@ -381,7 +382,7 @@ class PulsarTopicConsumer:
         ):
             await seek(self._of(target), target, inclusive=inclusive)
             return
-        await seek_all(seek(part.consumer, target, inclusive=inclusive) for part in self._parts.values())
+        await call_each(lambda each: seek(each, target, inclusive=inclusive), lambda: self.partitions)
 
     async def last_message_ids(self) -> list[MessageId]:
         """Return the id of the last message of each partition; its entry is -1 in an empty one.
@@ -389,7 +390,8 @@ class PulsarTopicConsumer:
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        return list(await asyncio.gather(*(each.last_message_id() for each in self.partitions)))
+        found = await call_each(PulsarConsumer.last_message_id, lambda: self.partitions)
+        return list(found.values())
 
 
 add_foreign_names(PulsarTopicConsumer, PULSAR_CONSUMER)

@@ -15,8 +15,9 @@ from asyncgroup.hooks import Hooks, delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.pulsar.client import PulsarClient
-from asyncgroup.pulsar.consumer.partition.seeking import seek, seek_all
+from asyncgroup.pulsar.consumer.partition.seeking import seek
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.topics.partition_calls import call_each
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.closing import end_partitions
@@ -176,10 +177,12 @@ class PulsarEngine:
         )
 
     async def _seek(self, position: MessageId | int, *, inclusive: bool) -> None:
-        readers = list(self._readers.values())
-        for reader in readers:
+        for reader in self._readers.values():
             reader.forget()
-        await seek_all(seek(reader.consumer, position, inclusive=inclusive) for reader in readers)
+        await call_each(
+            lambda consumer: seek(consumer, position, inclusive=inclusive),
+            lambda: [each.consumer for each in self._readers.values() if not each.consumer.has_ended],
+        )
 
     def report(self, error: AsyncGroupError) -> None:
         """Give an error to the readers of `errors`, and to the health."""

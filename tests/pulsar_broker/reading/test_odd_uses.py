@@ -174,9 +174,9 @@ async def test_a_table_view_that_is_closed_while_others_wait() -> None:
 # --- consumers ------------------------------------------------------------------------------------------------------------
 
 CALLS: dict[str, Callable[[PulsarTopicConsumer], Coroutine[Any, Any, object]]] = {
-    "GetLastMessageId": PulsarTopicConsumer.last_message_ids,
+    "GetLastMessageId": lambda consumer: consumer.last_message_ids(),
     "Seek": lambda consumer: consumer.seek(EARLIEST),
-    "Unsubscribe": PulsarTopicConsumer.unsubscribe,
+    "Unsubscribe": lambda consumer: consumer.unsubscribe(),
 }
 
 
@@ -219,6 +219,25 @@ async def test_a_seek_of_several_partitions_ends_with_the_last_of_them() -> None
         assert sorted([(await consumer.receive()).partition for _ in range(2)]) == [1, 2]
         await consumer.seek(EARLIEST)
         assert sorted([(await consumer.receive()).partition for _ in range(3)]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("api", ["GetLastMessageId", "Seek"])
+async def test_a_topic_of_a_pattern_that_is_deleted_fails_no_call(api: str) -> None:
+    """What the others have answered counts: its consumer is closed, that of the pattern is not."""
+    async with (
+        embedded(topics=["orders-1", "orders-2"]) as (pulsar, client),
+        client.subscribe(re.compile("orders-.*"), "s") as consumer,
+    ):
+        pulsar.faults.on(api, topic="orders-1", times=None).error("MetadataError")
+        calling = asyncio.create_task(CALLS[api](consumer))
+        await asyncio.sleep(1)
+        pulsar.delete_topic("orders-1")
+        found = await calling
+        if api == "GetLastMessageId":
+            assert isinstance(found, list)
+            assert (
+                [each.topic for each in found] == consumer.topics == ["persistent://public/default/orders-2"]
+            )
 
 
 # --- patterns -------------------------------------------------------------------------------------------------------------

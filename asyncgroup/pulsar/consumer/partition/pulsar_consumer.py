@@ -135,6 +135,11 @@ class PulsarConsumer:
         return self._connection is not None
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it was closed, or its broker has ended it."""
+        return self._registration.has_ended
+
+    @property
     def is_at_end(self) -> bool:
         """Whether the topic was terminated and all of its messages were pushed."""
         return self.position.is_at_end

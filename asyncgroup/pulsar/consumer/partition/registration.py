@@ -81,6 +81,11 @@ class Registration:
         return self._reconnector.state.value
 
     @property
+    def has_ended(self) -> bool:
+        """Whether no attempt follows."""
+        return self._reconnector.has_ended
+
+    @property
     def history(self) -> AttachHistory:
         """When it was registered, and when it was not."""
         return self._reconnector.history

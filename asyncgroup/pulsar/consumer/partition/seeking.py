@@ -6,10 +6,6 @@ answer is. So nothing is delivered from the request on until both are done, and 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any
-
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.pulsar.consumer.acks.unacked import UNKNOWN_END, EntryKey
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
@@ -18,7 +14,7 @@ from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition
 from asyncgroup.pulsar.wire.commands import CommandSeek
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, is_message_id
 
-__all__ = ["seek", "seek_all", "start_of"]
+__all__ = ["seek", "start_of"]
 
 
 async def seek(
@@ -57,16 +53,6 @@ async def seek(
             consumer.position.give_up_seek()
     # another consumer may have the subscription by now, as Exclusive ones that wait for it
     await consumer.attached_connection()
-
-
-async def seek_all(seeks: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Seek partitions together, and return when the seeks of all have ended; then raise the first error.
-
-    As `MultiTopicsConsumerImpl.seekAsync`: a partition that cannot be moved stops no other, and the caller may seek again at once.
-    """
-    for result in await asyncio.gather(*seeks, return_exceptions=True):
-        if result is not None:
-            raise result
 
 
 def start_of(target: MessageId | PulsarMessage | int, *, inclusive: bool) -> StartPosition | None:
