@@ -137,8 +137,9 @@ class PulsarConsumeTransformProduce:
         await PulsarConsumeTransformProduce(transform).run("pulsar://localhost:6650", "spoken", "shouting")
 
     `transform` is an async function, called for one batch after the other. Consumers of the output see that of each message once,
-    also if processes are killed and connections end (of brokers that are killed see the guide). A batch of an aborted
-    transaction is delivered again, perhaps to another consumer of the subscription. If the topics of the output have no
+    also if processes are killed and connections end; and if brokers are killed that have `managedLedgerDefaultMarkDeleteRateLimit=0` in
+    their configuration (without it Pulsar 4.2.4 may forget a commit that it has confirmed). A batch of an aborted transaction is
+    delivered again, perhaps to another consumer of the subscription. If the topics of the output have no
     deduplication (`brokerDeduplicationEnabled`, or the policy of their namespace), a receipt that is lost with its connection aborts.
 
     - `producer_config`, `consumer_config`: of the producers of the output, and of the consumer.

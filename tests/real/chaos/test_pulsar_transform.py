@@ -36,6 +36,8 @@ CATCH_UP_LIMIT = 180.0
 READ_LIMIT = 60.0
 STEP = 0.02
 """Seconds between two groups of messages."""
+STORES_AT_ONCE = {"managedLedgerDefaultMarkDeleteRateLimit": 0}
+"""Without it a broker of 4.2.4 that is killed twice may forget commits and acknowledgements, of all clients (apache/pulsar#20150)."""
 
 
 class TransformStory:
@@ -84,7 +86,7 @@ class TransformStory:
     # --- what is broken -----------------------------------------------------------------------------------------------------
 
     async def storm(self, kills: int, resets: int, restarts: int) -> None:
-        """Break things in a random order."""
+        """Break things in a random order; every second time a killed broker is killed again as soon as it has started."""
         kinds = ["kill"] * kills + ["reset"] * resets + ["restart"] * restarts
         self._random.shuffle(kinds)
         for kind in kinds:
@@ -95,8 +97,9 @@ class TransformStory:
             elif kind == "reset":
                 self._proxies[self._random.choice([*NAMES, "producer"])].reset_all()
             else:
-                await asyncio.to_thread(self._pulsar.kill)
-                await asyncio.to_thread(self._pulsar.start)
+                for _ in range(2 - self.events[kind] % 2):
+                    await asyncio.to_thread(self._pulsar.kill)
+                    await asyncio.to_thread(self._pulsar.start)
 
     async def _kill(self, name: str) -> None:
         process = self._processes.running[name]
@@ -194,11 +197,13 @@ async def run_story(story: TransformStory, count: int, rate: int, **faults: int)
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["shared", "key_shared", "failover"])
+@pytest.mark.usefixtures("pulsar_at_hand")
 async def test_kills_of_processes_and_of_the_broker(
-    pulsar_to_break: ApachePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    story = TransformStory(pulsar_to_break, tmp_path, random.Random(), kind)
-    figures = await run_story(story, RECORDS // 4, RECORDS // 400, kills=12, resets=20, restarts=5)
+    async with ApachePulsar(properties=STORES_AT_ONCE) as pulsar:
+        story = TransformStory(pulsar, tmp_path, random.Random(), kind)
+        figures = await run_story(story, RECORDS // 4, RECORDS // 400, kills=12, resets=20, restarts=5)
     with capsys.disabled():
         print(f"\n{kind}: {figures}")
 
