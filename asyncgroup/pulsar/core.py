@@ -124,6 +124,11 @@ class ClientCore:
         made.to_cluster = to_cluster
         return made
 
+    async def connection_to(self, topic: TopicName) -> PulsarConnection:
+        """Return a connection to the broker of a topic, for single requests; one attempt. Raises PulsarServerError, TransportError."""
+        broker = await self.clusters.of(topic).broker_of(topic)
+        return await self.pool.get(broker.logical, broker.physical)
+
     def _open_lookup(self, url: str) -> TopicLookup:
         return TopicLookup(ServiceUrl.parse(url), self.pool, self.config, self.new_backoff, 0)
 

@@ -146,6 +146,8 @@ def _refusal(command: Any, code: int, text: str) -> c.Command:
             | c.CommandAddPartitionToTxn()
             | c.CommandAddSubscriptionToTxn()
             | c.CommandEndTxn()
+            | c.CommandEndTxnOnPartition()
+            | c.CommandEndTxnOnSubscription()
         ):
             return ANSWERS[type(command)](request_id=command.request_id, error=code, message=text)
     return c.CommandError(request_id=command.request_id, error=code, message=text)
@@ -510,6 +512,12 @@ class ScriptedPulsarBroker:
 
     def answer_EndTxn(self, call: Call) -> None:
         call.answer(c.CommandEndTxnResponse(request_id=call.request_id))
+
+    def answer_EndTxnOnPartition(self, call: Call) -> None:
+        call.answer(c.CommandEndTxnOnPartitionResponse(request_id=call.request_id))
+
+    def answer_EndTxnOnSubscription(self, call: Call) -> None:
+        call.answer(c.CommandEndTxnOnSubscriptionResponse(request_id=call.request_id))
 
     def answer_Seek(self, call: Call) -> None:
         """Accept it; Pulsar then also closes the consumer, which a test may do by `close_attached`."""

@@ -201,6 +201,30 @@ class WireClient:
         )
         return outcome(answer)
 
+    async def abort_on_partition(self, transaction: TransactionId, topic: str) -> str:
+        most, least = transaction
+        answer = await self.request(
+            c.CommandEndTxnOnPartition,
+            txnid_most_bits=most,
+            txnid_least_bits=least,
+            topic=str(TopicName.parse(topic)),
+            txn_action=TxnAction.ABORT,
+            txnid_least_bits_of_low_watermark=(1 << 64) - 1,
+        )
+        return outcome(answer)
+
+    async def abort_on_subscription(self, transaction: TransactionId, topic: str, name: str) -> str:
+        most, least = transaction
+        answer = await self.request(
+            c.CommandEndTxnOnSubscription,
+            txnid_most_bits=most,
+            txnid_least_bits=least,
+            subscription=c.SubscriptionOfTxn(topic=str(TopicName.parse(topic)), subscription=name),
+            txn_action=TxnAction.ABORT,
+            txnid_least_bits_of_low_watermark=(1 << 64) - 1,
+        )
+        return outcome(answer)
+
     async def commit(self, transaction: TransactionId) -> str:
         return await self.end(transaction, TxnAction.COMMIT)
 

@@ -19,6 +19,8 @@ from asyncgroup.pulsar.wire.commands import (
     CommandCloseConsumer,
     CommandCloseProducer,
     CommandEndTxn,
+    CommandEndTxnOnPartition,
+    CommandEndTxnOnSubscription,
     CommandGetLastMessageId,
     CommandGetTopicsOfNamespace,
     CommandLookupTopic,
@@ -61,6 +63,8 @@ REQUEST_NAMES: Final[Mapping[type[Command], str]] = {
     CommandAddPartitionToTxn: "ADD_PARTITION_TO_TXN",
     CommandAddSubscriptionToTxn: "ADD_SUBSCRIPTION_TO_TXN",
     CommandEndTxn: "END_TXN",
+    CommandEndTxnOnPartition: "END_TXN_ON_PARTITION",
+    CommandEndTxnOnSubscription: "END_TXN_ON_SUBSCRIPTION",
 }
 """The names of requests in `BaseCommand.Type` of `PulsarApi.proto`."""
 

@@ -22,6 +22,10 @@ from asyncgroup.pulsar.wire.commands import (
     CommandCloseConsumer,
     CommandCloseProducer,
     CommandEndTxn,
+    CommandEndTxnOnPartition,
+    CommandEndTxnOnPartitionResponse,
+    CommandEndTxnOnSubscription,
+    CommandEndTxnOnSubscriptionResponse,
     CommandEndTxnResponse,
     CommandError,
     CommandGetLastMessageId,
@@ -68,6 +72,8 @@ ANSWERS: Final[Mapping[type[Command], type[Command]]] = {
     CommandAddPartitionToTxn: CommandAddPartitionToTxnResponse,
     CommandAddSubscriptionToTxn: CommandAddSubscriptionToTxnResponse,
     CommandEndTxn: CommandEndTxnResponse,
+    CommandEndTxnOnPartition: CommandEndTxnOnPartitionResponse,
+    CommandEndTxnOnSubscription: CommandEndTxnOnSubscriptionResponse,
 }
 """The answer to each request, unless it is an error."""
 

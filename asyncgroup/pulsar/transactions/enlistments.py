@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from itertools import chain
+from typing import Protocol, TypeVar
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import mark_retrieved, start_task
@@ -17,6 +18,8 @@ from asyncgroup.pulsar.transactions.operations import TransactionOperations
 from asyncgroup.pulsar.transactions.txn_id import TxnId
 
 __all__ = ["TransactionEnlistments", "TransactionParticipant"]
+
+K = TypeVar("K")
 
 
 class TransactionParticipant(Protocol):
@@ -27,6 +30,12 @@ class TransactionParticipant(Protocol):
 
     def ended(self, *, is_committed: bool) -> None:
         """The transaction has ended, or its outcome is not known."""
+
+    def late_abort_begins(self) -> None:
+        """Acknowledgements that have come after the end are going to be aborted: the broker delivers their messages again."""
+
+    def late_abort_ends(self) -> None:
+        """They are aborted, or that has failed."""
 
 
 class TransactionEnlistments:
@@ -40,30 +49,34 @@ class TransactionEnlistments:
         self._coordinators = coordinators
         self._id = txn_id
         self._error_of = error_of
-        self._added: dict[object, asyncio.Task[None]] = {}  # topics and subscriptions
+        self._topics: dict[str, asyncio.Task[None]] = {}
+        self._subscriptions: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._flushes: dict[object, Callable[[], object]] = {}
-        self._participants: dict[object, TransactionParticipant] = {}
+        self._participants: dict[tuple[str, str], list[TransactionParticipant]] = {}
 
     def __repr__(self) -> str:
-        return f"<TransactionEnlistments of {self._id}: {len(self._added)} topics and subscriptions>"
+        return f"<TransactionEnlistments of {self._id}: {len(self._topics)} topics, {len(self._subscriptions)} subscriptions>"
 
     # --- topics and subscriptions -----------------------------------------------------------------------------------------
 
     def topic(self, topic: str) -> asyncio.Task[None]:
         """Have the coordinator add a topic without partitions, or a partition; return the task of that, which all callers share."""
-        return self._add(topic, lambda: self._coordinators.add_partition(self._id, topic))
+        return self._add(self._topics, topic, lambda: self._coordinators.add_partition(self._id, topic))
 
     def subscription(self, topic: str, subscription: str) -> asyncio.Task[None]:
         """Have the coordinator add a subscription of such a topic; return the task of that."""
         return self._add(
+            self._subscriptions,
             (topic, subscription),
             lambda: self._coordinators.add_subscription(self._id, topic, subscription),
         )
 
-    def _add(self, key: object, add: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        added = self._added.get(key)
+    def _add(
+        self, tasks: dict[K, asyncio.Task[None]], key: K, add: Callable[[], Awaitable[None]]
+    ) -> asyncio.Task[None]:
+        added = tasks.get(key)
         if added is None:
-            added = self._added[key] = start_task(self._added_by(add), name=f"transaction {self._id}: {key}")
+            added = tasks[key] = start_task(self._added_by(add), name=f"transaction {self._id}: {key}")
             added.add_done_callback(mark_retrieved)
         return added
 
@@ -74,15 +87,25 @@ class TransactionEnlistments:
             self.operations.fail(error)
             raise self._error_of(error) from error
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics, and partitions, that it may have messages in."""
+        return list(self._topics)
+
+    @property
+    def subscriptions(self) -> dict[tuple[str, str], list[TransactionParticipant]]:
+        """The topics, or partitions, and subscriptions that it may have acknowledgements in, and their consumers until it has ended."""
+        return {key: self._participants.get(key, []) for key in self._subscriptions}
+
     # --- producers and consumers ------------------------------------------------------------------------------------------
 
     def flush_before_end(self, key: object, flush: Callable[[], object]) -> None:
         """Call `flush` before the end, so that open batches with messages of it are sent."""
         self._flushes.setdefault(key, flush)
 
-    def add_participant(self, key: object, participant: TransactionParticipant) -> None:
+    def add_participant(self, topic: str, subscription: str, participant: TransactionParticipant) -> None:
         """Notify a consumer of the end."""
-        self._participants[key] = participant
+        self._participants.setdefault((topic, subscription), []).append(participant)
 
     def flush(self) -> None:
         """Have the open batches sent."""
@@ -91,12 +114,12 @@ class TransactionEnlistments:
 
     def abort_begins(self) -> None:
         """The coordinator is asked to abort."""
-        for participant in self._participants.values():
+        for participant in chain.from_iterable(self._participants.values()):
             participant.abort_begins()
 
     def end(self, *, is_committed: bool) -> None:
         """Notify the participants, and forget them."""
         participants, self._participants = self._participants, {}
         self._flushes.clear()
-        for participant in participants.values():
+        for participant in chain.from_iterable(participants.values()):
             participant.ended(is_committed=is_committed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.send_receiver import SendReceiver
 from asyncgroup.pulsar.wire.message_id import MessageId
 
@@ -16,6 +17,8 @@ class TransactionOperations:
     def __init__(self) -> None:
         self.failure: Exception | None = None
         """Why the transaction can only be aborted; None if it can be committed."""
+        self.may_be_late = False
+        """Whether the broker has not answered one of them, and so may process it after the end of the transaction."""
         self._count = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -32,6 +35,7 @@ class TransactionOperations:
         """It is answered, or has failed with an error."""
         if error is not None:
             self.fail(error)
+            self.may_be_late |= not isinstance(error, PulsarServerError)
         self._count -= 1
         if not self._count:
             self._idle.set()

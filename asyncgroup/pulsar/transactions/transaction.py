@@ -32,6 +32,7 @@ from asyncgroup.pulsar.transactions.errors import (
     is_ended,
     timed_out,
 )
+from asyncgroup.pulsar.transactions.late_operations import LateOperations
 from asyncgroup.pulsar.transactions.txn_id import TxnId
 
 __all__ = ["PulsarTransaction", "PulsarTransactionState"]
@@ -216,6 +217,7 @@ class PulsarTransaction:
                 state, failure = _State.UNKNOWN, self._unknown_error(error)
             else:
                 state, failure = _State.ABORTED, self._aborted_error(error)
+                self.enlisted.operations.may_be_late |= is_ended(error)
             self._end(state, failure)
             raise failure from error
         self._end(_State.COMMITTED)
@@ -227,11 +229,13 @@ class PulsarTransaction:
         if not is_late:
             self._state = _State.ABORTING
         self.enlisted.flush()
+        operations = self.enlisted.operations
         try:
             await self._wait_until_answered(limit)
             self.enlisted.abort_begins()
             await self._of.end(self.txn_id, commit=False, timeout=limit)
         except AsyncGroupError as error:
+            operations.may_be_late = True  # the coordinator ends it, or did so before all was answered
             if not is_ended(error):
                 raise
         finally:
@@ -245,6 +249,7 @@ class PulsarTransaction:
             async with asyncio.timeout(limit):
                 await self.enlisted.operations.wait()
         except TimeoutError:
+            self.enlisted.operations.may_be_late = True
             _log.warning(
                 "transaction %s is aborted before the broker has answered all its messages", self._id
             )
@@ -271,10 +276,14 @@ class PulsarTransaction:
         self._state = state
         if self._timer is not None:
             self._timer.cancel()
+        is_aborted = state in (_State.ABORTED, _State.TIMED_OUT)
+        late = LateOperations(self._of, self.txn_id, self.enlisted, self.timeout) if is_aborted else None
         self.enlisted.end(is_committed=state is _State.COMMITTED)
         if self not in self._of.open:
             return  # two tasks have aborted it
         self._of.open.discard(self)
+        if late is not None:
+            late.start()
         core = self._of.core
         seconds = core.loop.time() - self._begun_at
         core.hooks.emit("on_transaction_end", self, _OUTCOMES[state], seconds, cause)
@@ -353,6 +362,11 @@ class PulsarTransaction:
             )
         if self.enlisted.operations.failure is not None:
             raise self._aborted_error(self.enlisted.operations.failure)
+
+    def check_time(self) -> None:
+        """Raise PulsarTransactionTimedOut after its timeout: its coordinator may have aborted it."""
+        if self._of.core.loop.time() >= self._deadline:
+            raise self._timeout_error()
 
     @property
     def is_ending(self) -> bool:

@@ -14,6 +14,8 @@ TRANSACTION_ANSWERS: Final[Mapping[type[c.Command], Any]] = {
     c.CommandAddPartitionToTxn: c.CommandAddPartitionToTxnResponse,
     c.CommandAddSubscriptionToTxn: c.CommandAddSubscriptionToTxnResponse,
     c.CommandEndTxn: c.CommandEndTxnResponse,
+    c.CommandEndTxnOnPartition: c.CommandEndTxnOnPartitionResponse,
+    c.CommandEndTxnOnSubscription: c.CommandEndTxnOnSubscriptionResponse,
 }
 """The type of the answer to each command."""
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import TxnAction
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
+from asyncgroup.pulsar_broker.log.topic_log import TransactionId
 from asyncgroup.pulsar_broker.net.transaction_answers import transaction_answer
 from asyncgroup.pulsar_broker.requests.services import ConnectedClient, NodeServices
+from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from asyncgroup.pulsar_broker.transactions.transaction_coordinators import COORDINATOR_TOPIC
 from asyncgroup.pulsar_broker.transactions.transaction_metadata_store import TransactionMetadataStore, TxnMeta
 
@@ -30,6 +33,8 @@ class TransactionRequests:
             c.CommandAddPartitionToTxn: self._add_partitions,
             c.CommandAddSubscriptionToTxn: self._add_subscriptions,
             c.CommandEndTxn: self._end,
+            c.CommandEndTxnOnPartition: self._end_on_partition,
+            c.CommandEndTxnOnSubscription: self._end_on_subscription,
         }
 
     def __repr__(self) -> str:
@@ -104,3 +109,40 @@ class TransactionRequests:
             coordinator = self._coordinator(command.txnid_most_bits)
             coordinator.end(command.txnid_least_bits, TxnAction(command.txn_action or 0))
             connection.reply(command, transaction_answer(command))
+
+    def _end_on_partition(self, connection: ConnectedClient, command: c.CommandEndTxnOnPartition) -> None:
+        topic = self._topic(command.topic or "")
+        if topic is not None:
+            transaction, mark, commits = _end_of(command)
+            topic.end_transaction(transaction, mark, commits=commits)
+        connection.reply(command, transaction_answer(command))
+
+    def _end_on_subscription(
+        self, connection: ConnectedClient, command: c.CommandEndTxnOnSubscription
+    ) -> None:
+        place = command.subscription or c.SubscriptionOfTxn(topic="", subscription="")
+        topic = self._topic(place.topic)
+        subscription = None if topic is None else topic.subscriptions.get(place.subscription)
+        if subscription is not None:
+            transaction, mark, commits = _end_of(command)
+            subscription.end_transaction(transaction, mark, commits=commits)
+        connection.reply(command, transaction_answer(command))
+
+    def _topic(self, text: str) -> BrokerTopic | None:
+        """Return a topic that this node owns; None if there is none. Raises ServerFailure (`ServerCnx.handleEndTxnOnPartition`)."""
+        try:
+            name = TopicName.parse(text)
+        except ConfigError as error:
+            raise ServerFailure(ServerError.UNKNOWN_ERROR, str(error)) from None
+        found = self._node.namespaces.topics.get(name)
+        if found is not None and not self._node.owns(name):
+            raise ServerFailure(ServerError.SERVICE_NOT_READY, f"The topic {name} does not exist in broker.")
+        return found
+
+
+def _end_of(command: Any) -> tuple[TransactionId, int, bool]:
+    """Return the transaction, the low water mark, a signed number, and whether it commits."""
+    mark = command.txnid_least_bits_of_low_watermark or 0
+    signed = mark - (1 << 64) if mark >> 63 else mark
+    transaction = command.txnid_most_bits, command.txnid_least_bits
+    return transaction, signed, command.txn_action == TxnAction.COMMIT

@@ -213,12 +213,17 @@ class TopicSubscription:
                 self._dispatcher.reserved(entry.index, 0)
 
     def end_transaction(self, transaction: TransactionId, low_water_mark: int, *, commits: bool) -> None:
-        """Apply what a transaction has acknowledged, or take it back; also of those that its coordinator has forgotten."""
-        self._end_transaction(transaction, commits=commits)
+        """Apply what a transaction has acknowledged, or take it back.
+
+        One that has acknowledged something also ends those that its coordinator has forgotten (`PendingAckHandleImpl.handleLowWaterMark`).
+        """
+        if not self._end_transaction(transaction, commits=commits):
+            return
         while (forgotten := self.pending_acks.before(transaction[0], low_water_mark)) is not None:
             self._end_transaction(forgotten, commits=False)
 
-    def _end_transaction(self, transaction: TransactionId, *, commits: bool) -> None:
+    def _end_transaction(self, transaction: TransactionId, *, commits: bool) -> bool:
+        """Return whether it has acknowledged anything alone."""
         pending = self.pending_acks
         up_to = pending.pop_cumulative(transaction)
         acked = pending.pop(transaction)
@@ -232,6 +237,7 @@ class TopicSubscription:
             self._dispatcher is not None and acked
         ):  # after a cumulative one consumers have to ask for their messages
             self._dispatcher.restore([entry.index for entry, _ in acked])
+        return bool(acked)
 
     def redeliver(
         self, consumer: SubscribedConsumer, ids: Sequence[MessageIdData], epoch: int | None

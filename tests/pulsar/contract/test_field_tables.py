@@ -50,15 +50,13 @@ LEFT_OUT = {
 """Fields that are skipped when they are read."""
 
 COMMANDS_LEFT_OUT = {
-    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", "END_TXN_ON_PARTITION",
-    "END_TXN_ON_PARTITION_RESPONSE", "END_TXN_ON_SUBSCRIPTION", "END_TXN_ON_SUBSCRIPTION_RESPONSE",
+    "CONSUMER_STATS", "CONSUMER_STATS_RESPONSE",
 }  # fmt: skip
-"""Statistics, and what brokers send each other at the end of a transaction."""
+"""Statistics."""
 
 MESSAGES_LEFT_OUT = {
     # of commands that are left out
-    "CommandConsumerStats", "CommandConsumerStatsResponse", "CommandEndTxnOnPartition", "CommandEndTxnOnPartitionResponse",
-    "CommandEndTxnOnSubscription", "CommandEndTxnOnSubscriptionResponse",
+    "CommandConsumerStats", "CommandConsumerStatsResponse",
     # markers of replicated subscriptions
     "ClusterMessageId", "MarkersMessageIdData", "ReplicatedSubscriptionsSnapshot", "ReplicatedSubscriptionsSnapshotRequest",
     "ReplicatedSubscriptionsSnapshotResponse", "ReplicatedSubscriptionsUpdate",

@@ -426,6 +426,44 @@ async def late_messages(client: WireClient, topic: str) -> list[Any]:
     return [*seen, await consumer.received(1)]
 
 
+@story([["0:a", "1:b"], "ok", "ok", ["1:b+1"], [], "ok", [], "ok", ["0:a+1"]])
+async def late_acknowledgements(client: WireClient, topic: str) -> list[Any]:
+    """An acknowledgement after the end of its transaction is kept, until the subscription is asked to end that again."""
+    await filled(client, topic, b"a", b"b")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    seen: list[Any] = [await consumer.received(2)]
+    transaction = await acking(client, topic)
+    seen += [await client.abort(transaction), await consumer.ack(0, transaction=transaction)]
+    consumer.redeliver(0, 1)
+    seen += [await consumer.received(1), await consumer.received()]
+    seen += [await client.abort(await acking(client, topic)), await consumer.received()]
+    return [*seen, await client.abort_on_subscription(transaction, topic, "s"), await consumer.received(1)]
+
+
+@story([0, [], "ok", ["1:b"]])
+async def late_messages_of_a_new_topic(client: WireClient, topic: str) -> list[Any]:
+    """A message after the end of its transaction holds up a topic that had none, until it is asked to end that again."""
+    consumer = await client.subscribe(topic, "s", SHARED)
+    producer = await client.produce_to(topic)
+    transaction = await client.begin(topic)
+    await client.abort(transaction)
+    seen: list[Any] = [await producer.send(b"late", transaction=transaction), await consumer.received()]
+    await producer.send(b"b")
+    return [*seen, await client.abort_on_partition(transaction, topic), await consumer.received(1)]
+
+
+@story(["ok", "ok", "ok", ["0:a"]])
+async def ends_where_nothing_is(client: WireClient, topic: str) -> list[Any]:
+    """A subscription or topic that does not exist, or has nothing of a transaction, may be asked to end it."""
+    await filled(client, topic, b"a")
+    consumer = await client.subscribe(topic, "s", SHARED)
+    transaction = await client.begin()
+    seen: list[Any] = [await client.abort_on_subscription(transaction, topic, "s")]
+    seen += [await client.abort_on_subscription(transaction, topic, "other")]
+    seen += [await client.abort_on_partition(transaction, topic)]
+    return [*seen, await consumer.received(1)]
+
+
 # --- rules in combination ---------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,10 @@ __all__ = [
     "CommandAddSubscriptionToTxn",
     "CommandAddSubscriptionToTxnResponse",
     "CommandEndTxn",
+    "CommandEndTxnOnPartition",
+    "CommandEndTxnOnPartitionResponse",
+    "CommandEndTxnOnSubscription",
+    "CommandEndTxnOnSubscriptionResponse",
     "CommandEndTxnResponse",
     "CommandNewTxn",
     "CommandNewTxnResponse",
@@ -139,6 +143,56 @@ class CommandEndTxnResponse(Command):
     """The answer to CommandEndTxn."""
 
     TYPE: ClassVar = 57
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    error: Annotated[int | None, Field(4, INT32)] = None
+    message: Annotated[str | None, Field(5, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandEndTxnOnPartition(Command):
+    """Commits or aborts a transaction in one topic, as its coordinator does: aborts also older ones of it up to the low watermark."""
+
+    TYPE: ClassVar = 58
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    topic: Annotated[str | None, Field(4, STRING)] = None
+    txn_action: Annotated[int | None, Field(5, INT32)] = None
+    txnid_least_bits_of_low_watermark: Annotated[int | None, Field(6, UINT64)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandEndTxnOnPartitionResponse(Command):
+    """The answer to CommandEndTxnOnPartition."""
+
+    TYPE: ClassVar = 59
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    error: Annotated[int | None, Field(4, INT32)] = None
+    message: Annotated[str | None, Field(5, STRING)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandEndTxnOnSubscription(Command):
+    """Commits or aborts a transaction in one subscription, as CommandEndTxnOnPartition does in a topic."""
+
+    TYPE: ClassVar = 60
+    request_id: Annotated[int, Field(1, UINT64)]
+    txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
+    txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
+    subscription: Annotated[SubscriptionOfTxn | None, Field(4, MESSAGE)] = None
+    txn_action: Annotated[int | None, Field(5, INT32)] = None
+    txnid_least_bits_of_low_watermark: Annotated[int | None, Field(6, UINT64)] = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandEndTxnOnSubscriptionResponse(Command):
+    """The answer to CommandEndTxnOnSubscription."""
+
+    TYPE: ClassVar = 61
     request_id: Annotated[int, Field(1, UINT64)]
     txnid_least_bits: Annotated[int, Field(2, UINT64)] = 0
     txnid_most_bits: Annotated[int, Field(3, UINT64)] = 0
