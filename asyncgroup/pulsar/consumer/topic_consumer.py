@@ -151,13 +151,13 @@ class PulsarTopicConsumer:
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close. `force`: also if it has other consumers.
 
-        Raises PulsarServerError, TransportError.
+        A partition that refuses it stops no other, and goes on; it is asked alone by the next call. Raises PulsarServerError,
+        TransportError.
         """
         self._check_open()
-        # after a refusal the consumer goes on, and so does the search for new partitions
-        for consumer in self._partitions:
-            await consumer.unsubscribe(force=force)
-        await self.aclose()
+        left = [each for each in self.partitions if not each.has_ended]
+        await call_each(lambda each: each.unsubscribe(force=force), lambda: self.partitions, left)
+        await self.aclose()  # not before: after a refusal also the search for new partitions goes on
 
     def _check_open(self) -> None:
         if self._failure is not None:

@@ -221,7 +221,20 @@ async def test_a_seek_of_several_partitions_ends_with_the_last_of_them() -> None
         assert sorted([(await consumer.receive()).partition for _ in range(3)]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("api", ["GetLastMessageId", "Seek"])
+async def test_an_unsubscribe_that_one_partition_refuses_is_repeated_there() -> None:
+    async with embedded(topics={"t": 3}) as (pulsar, client), client.subscribe("t", "s") as consumer:
+        pulsar.faults.on("Unsubscribe", topic="t-partition-1").error("NotAllowedError")
+        with pytest.raises(PulsarServerError, match=r"t-partition-1 .*NotAllowedError"):
+            await consumer.unsubscribe()
+        pulsar.produce("t", b"1", partition=1)
+        assert (await consumer.receive()).value == b"1"
+        await consumer.unsubscribe()
+        with pytest.raises(ClosedError):
+            await consumer.receive()
+        assert len(pulsar.history.of("Unsubscribe")) == 4
+
+
+@pytest.mark.parametrize("api", CALLS)
 async def test_a_topic_of_a_pattern_that_is_deleted_fails_no_call(api: str) -> None:
     """What the others have answered counts: its consumer is closed, that of the pattern is not."""
     async with (
