@@ -237,6 +237,7 @@ add_foreign_names(
     {
         "create_producer": _PRODUCER,
         "new_producer": _PRODUCER,
+        "consumer": _CONSUMER,
         "new_consumer": _CONSUMER,
         "create_reader": _READER,
         "new_reader": _READER,

@@ -250,11 +250,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the state and the last requests of each cluster to the report of a failed test."""
+    """Add a topic that does not exist, and the state and the last requests of each cluster, to the report of a failed test."""
     report = yield
     context = ItemContext(item)
     if call.when == "call":
         context.set_outcome(failed=call.excinfo is not None)
+        message = context.unknown_topic_message if report.failed else None
+        if (
+            message is not None and message not in report.longreprtext
+        ):  # the test has another error, perhaps of this
+            report.sections.append(("Unknown topic", message))
     fixtures, of_session = getattr(item, "fixturenames", ()), SessionContext(item.session).reports
     shared = {
         marker: of_session[marker]

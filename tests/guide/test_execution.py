@@ -147,6 +147,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("testing-kit", "kafka_session_options"): f"{SUITES}::test_the_options_of_a_sessions_cluster",
     ("testing-kit-pulsar", "import pulsar"): f"{PULSAR_SUITES}::test_the_examples",
     ("testing-kit-pulsar", "WorkQueue"): f"{PULSAR_SUITES}::test_the_examples",
+    ("testing-kit-pulsar", "client.transaction"): f"{PULSAR_SUITES}::test_the_examples",
     ("testing-kit-pulsar", "expire_token"): f"{PULSAR_SUITES}::test_the_examples",
 }
 """The test that executes each snippet, by page and a text that only this snippet of the page contains."""

@@ -43,15 +43,15 @@ OBJECTS: dict[str, type] = {
 }
 """The types of variables in the snippets and in the text."""
 
-OF_PAGE: dict[str, dict[str, type]] = {
-    "pulsar": {
-        "client": asyncgroup.pulsar.PulsarClient,
-        "producer": asyncgroup.pulsar.PulsarProducer,
-        "consumer": asyncgroup.pulsar.PulsarTopicConsumer,
-        "message": asyncgroup.pulsar.PulsarMessage,
-        "record": asyncgroup.pulsar.PulsarMessage,
-    },
+OF_PULSAR: dict[str, type] = {
+    "client": asyncgroup.pulsar.PulsarClient,
+    "producer": asyncgroup.pulsar.PulsarProducer,
+    "consumer": asyncgroup.pulsar.PulsarTopicConsumer,
+    "message": asyncgroup.pulsar.PulsarMessage,
+    "record": asyncgroup.pulsar.PulsarMessage,
 }
+
+OF_PAGE: dict[str, dict[str, type]] = {"pulsar": OF_PULSAR, "testing-kit-pulsar": OF_PULSAR}
 """Those that have another type on a page, or are only there."""
 
 

@@ -78,6 +78,13 @@ async def test_unknown(virtual_pulsar):
     async with PulsarClient(virtual_pulsar.service_url) as client, client.producer("ordres") as producer:
         await producer.send(b"x")
 
+@pytest.mark.pulsar(topics=["orders"])
+def test_unknown_server(pulsar_server):
+    async def ask():
+        async with PulsarClient(pulsar_server.service_url) as client, client.producer("bills"):
+            pass
+    asyncio.run(ask())
+
 @pytest.mark.asyncio
 @pytest.mark.pulsar(unknown_topics=True)
 async def test_unknown_is_allowed(virtual_pulsar):
@@ -140,6 +147,17 @@ def test_an_unknown_topic_fails_the_test_with_the_line_to_add(output: str) -> No
         "a client requests topic 'ordres', which does not exist. If the name is right, create it: "
         "@pytest.mark.pulsar(topics={'orders': 6, 'ordres': 0})"
     ) in output
+
+
+def test_the_error_of_a_client_is_reported_with_the_line_to_add(output: str) -> None:
+    assert outcomes(output)["test_unknown_server"] == "FAILED"
+    report = output.partition("_ test_unknown_server _")[2].partition("\n___")[0]
+    assert "TopicNotFound" in report.partition("- Unknown topic -")[0]
+    assert (
+        "create it: @pytest.mark.pulsar(topics=['orders', 'bills'])"
+        in report.partition("- Unknown topic -")[2]
+    )
+    assert output.count("- Unknown topic -") == 1, "not where it is the error itself"
 
 
 def test_a_tests_own_failure_is_reported_with_the_requests(output: str) -> None:

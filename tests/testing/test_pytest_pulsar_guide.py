@@ -55,8 +55,9 @@ async def test_the_examples_of_the_markers_table() -> None:
 
 def test_the_examples(tmp_path: Path) -> None:
     tests = "\n".join(
-        snippet(PAGE, mentioned) for mentioned in ("import pulsar", "WorkQueue", "expire_token")
+        snippet(PAGE, mentioned)
+        for mentioned in ("import pulsar\n", "WorkQueue", "client.transaction", "expire_token")
     )
     done = run_suite(tmp_path, tests)
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout

@@ -375,6 +375,7 @@ class PulsarTransaction:
 
 
 _ID: Final = "txn.txn_id"
+_ACK: Final = "consumer.ack(message, transaction=txn)"
 
 add_foreign_names(
     PulsarTransaction,
@@ -385,5 +386,8 @@ add_foreign_names(
         "id": _ID,
         "get_id": _ID,
         "get_state": "txn.state",
+        "ack": _ACK,
+        "acknowledge": _ACK,
+        "send": "await producer.send(value, transaction=txn)",
     },
 )
