@@ -363,6 +363,16 @@ class WireConsumer:
         earliest = c.MessageIdData(ledger_id=(1 << 64) - 1, entry_id=(1 << 64) - 1)
         await self.client.request(c.CommandSeek, consumer_id=self.id, message_id=earliest)
 
+    async def seek(self, entry: int, left: Sequence[int] | None, size: int) -> None:
+        """Move the subscription to an entry, of whose batch these messages are left."""
+        await self.seek_to(entry, () if left is None else words_of(set_of(left, size)))
+
+    async def seek_to(self, entry: int, ack_set: Sequence[int]) -> None:
+        """As `seek`, with the words of an ack set."""
+        position = c.MessageIdData(ledger_id=self._ledger, entry_id=entry, ack_set=ack_set)
+        answer = await self.client.request(c.CommandSeek, consumer_id=self.id, message_id=position)
+        assert outcome(answer) == "ok", answer
+
     async def unsubscribe(self) -> None:
         await self.client.request(c.CommandUnsubscribe, consumer_id=self.id)
 

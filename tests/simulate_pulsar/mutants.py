@@ -120,7 +120,7 @@ BROKERS: Final = [
         "a seek moves no cursor",
         TopicSubscription,
         "seek",
-        "self.cursor.reset(max(index, self._log.first))",
+        "self.cursor.reset(index, is_shared=self.kind not in _IN_ORDER)",
         "pass",
         30,
     ),
@@ -198,14 +198,6 @@ CLIENTS: Final = [
         "AckedEntry((key,), left)",
         "AckedEntry((key,), 0)",
         1,
-    ),
-    Mutant(
-        "ack sets of before a seek count",
-        UnackedEntries,
-        "arrive",
-        "may_be_sought and not entry.redelivery_count",
-        "False",
-        30,
     ),
     Mutant(
         "chunks are not acknowledged",

@@ -62,13 +62,14 @@ class PushObserver:
             self._granted[consumer] += permits
             flow(subscription, consumer, permits)
 
-        def sought(subscription: TopicSubscription, index: int) -> None:
+        def sought(subscription: TopicSubscription, index: int, unacked: int | None = None) -> None:
             oracle = self._oracles.get(subscription.name)
             if oracle is not None:
                 topic = self._topics[subscription]
                 ledger, number = topic.log.position_of(index)
-                oracle.at(str(topic.name)).move(MessagePlace(ledger, number, 0))
-            seek(subscription, index)
+                first = 0 if unacked is None else (unacked & -unacked).bit_length() - 1
+                oracle.at(str(topic.name)).move(MessagePlace(ledger, number, first))
+            seek(subscription, index, unacked)
 
         def redelivered(
             subscription: TopicSubscription,

@@ -75,10 +75,6 @@ class PartitionOracle:
         key = message.key if kind == "key_shared" else None
         if kind == "key_shared" and key is None:
             return
-        moved_to = self.required_from
-        if moved_to is not None and place < moved_to and place[:2] == moved_to[:2]:
-            # the broker has moved to the entry: the consumer that has moved it leaves these out, the next one gets the whole batch
-            return
         before = self._first_by_key.get(key)
         if before is not None and place < before:
             raise Violation("first deliveries are in order", f"{text} after {tuple(before)}, key {key!r}")
@@ -157,7 +153,7 @@ class PartitionOracle:
     def leave_out(self, first: MessagePlace) -> None:
         """A consumer has moved the subscription into a batch: it acknowledges the messages before `first` with those that it gets.
 
-        The broker keeps that over the next seek, as it keeps other acknowledgements of messages of batches.
+        In Shared and Key_Shared subscriptions the broker keeps that over the next seek, as it keeps other acknowledgements of messages of batches.
         """
         self._before_seek.update(first._replace(index=index) for index in range(first.index))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from asyncgroup.errors import ProtocolError
 from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.ack_set import bits_of
 from asyncgroup.pulsar.wire.enums import AckType, KeySharedMode, MigratedResource, SubType
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -131,16 +132,18 @@ class ConsumerRequests:
 
     def _seek(self, connection: ConnectedClient, command: c.CommandSeek) -> None:
         found = self._place(connection, command.consumer_id)
-        log = found.topic.log
+        log, unacked = found.topic.log, None
         if command.message_id is not None:
             position = MessageId.of(command.message_id)
             index = log.first if position.ledger_id < 0 else log.index_of(position[:2])
+            if command.message_id.ack_set and log.find(position[:2]) is not None:
+                unacked = bits_of(command.message_id.ack_set)
         elif command.message_publish_time is not None:
             index = log.index_at(command.message_publish_time)
         else:
             raise ServerFailure(ServerError.METADATA_ERROR, "SEEK has neither an id nor a time")
         self._node.close_consumers(found.subscription)
-        found.subscription.seek(index)
+        found.subscription.seek(index, unacked)
         connection.reply(command, c.CommandSuccess(request_id=command.request_id))
 
     def _last_id(self, connection: ConnectedClient, command: c.CommandGetLastMessageId) -> None:

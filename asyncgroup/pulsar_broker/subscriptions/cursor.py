@@ -90,6 +90,12 @@ class Cursor:
             if self.reserved:
                 self.reserved = {each: bits for each, bits in self.reserved.items() if each >= index}
 
-    def reset(self, index: int) -> None:
-        """Continue at an entry. Acknowledged messages of batches stay so, as in Pulsar."""
+    def reset(self, index: int, *, is_shared: bool) -> None:
+        """Continue at an entry; of a shared subscription acknowledged messages of batches stay so.
+
+        `ManagedCursorImpl.internalResetCursor` forgets them. But `PendingAckHandleImpl` has a copy of those that were acknowledged in
+        a Shared or Key_Shared subscription, and the dispatcher goes on to leave them out.
+        """
         self._window = AckWindow(index)
+        if not is_shared:
+            self._unacked.clear()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from asyncgroup.pulsar.wire.ack_set import bits_of
+from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import CommandReachedEndOfTopic, CommandSubscribe, MessageIdData
 from asyncgroup.pulsar.wire.enums import AckType, KeySharedMode, SubType
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -279,9 +279,14 @@ class TopicSubscription:
         left = [each for each in self._log if not self.cursor.is_acked(each.index)]
         return left[number - 1] if 0 < number <= len(left) else None
 
-    def seek(self, index: int) -> None:
-        """Continue at an entry. Its consumers were closed before."""
-        self.cursor.reset(max(index, self._log.first))
+    def seek(self, index: int, unacked: int | None = None) -> None:
+        """Continue at an entry, with `unacked` of its messages, as bits, or all. Its consumers were closed before."""
+        index = max(index, self._log.first)
+        self.cursor.reset(index, is_shared=self.kind not in _IN_ORDER)
+        if unacked is not None and index < self._log.end:
+            entry = self._log[index]
+            if unacked & full_set(entry.count):  # else the set is ignored
+                self.cursor.ack(entry, unacked)
         if self._dispatcher is not None:
             self._dispatcher.rewind()
 

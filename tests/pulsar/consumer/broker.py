@@ -202,9 +202,13 @@ class Subscription:
         for consumer in self.consumers:
             consumer.pending.pop(number, None)
 
-    def seek(self, number: int) -> None:
-        """Continue at an entry; ack sets of batches survive, as in Pulsar."""
+    def seek(self, number: int, unacked: int = 0) -> None:
+        """Continue at an entry, with `unacked` of its messages unless 0; in Shared subscriptions ack sets of batches survive, as in Pulsar."""
         self.acked = set(range(number))
+        if self.kind in IN_ORDER:
+            self.unacked.clear()
+        if unacked and number < len(self.topic):
+            self._acked(number, unacked)
         self.next = number
         self.again.clear()
         self.redeliveries.clear()
@@ -359,7 +363,8 @@ class Broker(BrokerModel):
     def _on_seek(self, link: Link, subscription: Subscription, command: CommandSeek) -> None:
         self._close_consumers(subscription)
         if command.message_id is not None:
-            subscription.seek(_start(command.message_id, len(subscription.topic), inclusive=True))
+            number = _start(command.message_id, len(subscription.topic), inclusive=True)
+            subscription.seek(number, bits_of(command.message_id.ack_set))
         else:
             times = [entry.meta.publish_time for entry in subscription.topic]
             wanted = command.message_publish_time or 0

@@ -242,6 +242,8 @@ async def test_seeks(apache_pulsar: RunningPulsar, kind: str) -> None:
         assert values(await receive(consumer, 5)) == [b"0", b"1", b"2", b"3", b"4"], "ack sets survive a seek"
         await consumer.seek(found[2])
         assert values(await receive(consumer, 3)) == [b"2", b"3", b"4"]
+        await consumer.seek(found[1].message_id, inclusive=False)
+        assert values(await receive(consumer, 3)) == [b"2", b"3", b"4"]
         await consumer.seek(found[2].message_id, inclusive=False)
         assert values(await receive(consumer, 2)) == [b"3", b"4"]
         await consumer.seek(found[3].timestamp)

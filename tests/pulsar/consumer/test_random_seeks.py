@@ -13,7 +13,7 @@ from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
-from asyncgroup.pulsar.wire.message_id import EARLIEST, MessageId
+from asyncgroup.pulsar.wire.message_id import EARLIEST, BatchMessageId, MessageId
 from tests.profiles import thinned
 from tests.pulsar.consumer.broker import Broker
 
@@ -28,8 +28,16 @@ def write(broker: Broker, rng: random.Random) -> list[MessageId]:
         values = [b"%d" % (len(ids) + index) for index in range(count)]
         broker.add(TOPIC, *values, batch=rng.random() < 0.5, publish_time=1000 + number)
         is_batch = broker.topics[TOPIC][number].meta.num_messages_in_batch is not None
-        ids += [MessageId(1, number, -1, index if is_batch else -1) for index in range(count)]
+        ids += [
+            _id(number, index, count if rng.random() < 0.7 else 0) if is_batch else MessageId(1, number)
+            for index in range(count)
+        ]
     return ids
+
+
+def _id(number: int, index: int, size: int) -> MessageId:
+    """The id of a message in a batch, whose size may not be known."""
+    return BatchMessageId(1, number, -1, index, size) if size else MessageId(1, number, -1, index)
 
 
 async def disturb(broker: Broker, rng: random.Random) -> None:

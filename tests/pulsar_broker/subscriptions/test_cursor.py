@@ -52,5 +52,7 @@ def test_a_seek_keeps_the_acknowledged_messages_of_batches() -> None:
     entry = log.append(metadata(num_messages_in_batch=4), b"")
     cursor = Cursor(0)
     assert not cursor.ack(entry, 0b1010)
-    cursor.reset(0)
+    cursor.reset(0, is_shared=True)
     assert cursor.unacked(entry) == 0b1010
+    cursor.reset(0, is_shared=False)
+    assert cursor.unacked(entry) == 0b1111

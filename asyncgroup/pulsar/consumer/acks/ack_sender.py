@@ -16,7 +16,7 @@ from asyncgroup.errors import ConnectionLost
 from asyncgroup.lifecycle import await_shared, mark_retrieved
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.consumer.acks.pending_acks import AckBatch, PendingAcks
-from asyncgroup.pulsar.consumer.acks.unacked import AckedEntry
+from asyncgroup.pulsar.consumer.acks.unacked import AckedEntry, EntryKey
 from asyncgroup.pulsar.wire.commands import Command
 
 __all__ = ["AckFailure", "AckSender"]
@@ -94,6 +94,10 @@ class AckSender:
     def due_at(self) -> float:
         """The loop time at which to call `send`; infinity for none, as without a connection."""
         return inf if self._connection is None or self.is_held else self._pending.due_at
+
+    def is_partly_acked(self, key: EntryKey) -> bool:
+        """See `PendingAcks.is_partly_acked`."""
+        return self._pending.is_partly_acked(key)
 
     def add(self, acked: AckedEntry, *, cumulative: bool = False) -> bool:
         """Add an acknowledgement; one that is due at once is sent. Return whether `due_at` is now earlier."""

@@ -27,6 +27,9 @@ CUMULATIVE: Final = 1
 MAX_IDS: Final = 5_000
 """Ids of one command, which keep it far below the limit of a frame."""
 
+MAX_PARTLY_ACKED: Final = 10_000
+"""Batches that are remembered as acknowledged in part, the latest ones."""
+
 
 class AckBatch(NamedTuple):
     """Acknowledgements that were sent together: one command, which is cumulative or individual."""
@@ -68,6 +71,7 @@ class PendingAcks:
         self._cumulative: tuple[EntryKey, int] | None = None
         self._sent: dict[int, AckBatch] = {}
         self._number = 0
+        self._partly_acked: dict[EntryKey, None] = {}
         self.due_at = inf
         """The loop time at which to send what is pending; infinity without any."""
 
@@ -145,13 +149,27 @@ class PendingAcks:
             return None
         self._number += 1
         self._sent[found.number] = found
+        for key, unacked in found.entries.items():
+            if unacked:
+                self._partly_acked[key] = None
         if not len(self):
             self.due_at = inf
         return found
 
     def confirm(self, number: int) -> None:
         """The broker has processed a command."""
-        self._sent.pop(number, None)
+        batch = self._sent.pop(number, None)
+        if batch is None or not self._partly_acked:
+            return
+        for key, unacked in batch.entries.items():
+            if not unacked:
+                self._partly_acked.pop(key, None)
+        while len(self._partly_acked) > MAX_PARTLY_ACKED:
+            del self._partly_acked[next(iter(self._partly_acked))]
+
+    def is_partly_acked(self, key: EntryKey) -> bool:
+        """Whether the broker may have acknowledgements of some messages of a batch, also of before a seek."""
+        return key in self._partly_acked
 
     def fail(self, number: int, retry_at: float) -> bool:
         """The broker has refused a command, or has not answered: its acknowledgements are pending until `retry_at`.

@@ -232,8 +232,9 @@ class UnackedEntries:
     def clear(self, last_before_seek: EntryKey | None) -> None:
         """The subscription continues elsewhere.
 
-        The broker keeps the ack sets of batches over a seek. So those up to the last entry before it are ignored at their
-        first delivery; after that this process knows what is acknowledged.
+        Of a Shared or Key_Shared subscription the broker keeps the ack sets of batches over a seek (`PendingAckHandleImpl`, if it has
+        transactions). So those up to the last entry before it are ignored at their first delivery; after that this process knows what
+        is acknowledged.
         """
         self._batches.clear()
         self._chunks.clear()

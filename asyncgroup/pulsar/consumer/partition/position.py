@@ -48,6 +48,7 @@ class SubscriptionPosition:
         """The last message that was taken since the last seek, of a subscription that is not durable."""
         self._name = identity.name
         self._id = identity.id
+        self._is_shared = not identity.kind.in_order
         self._is_durable = identity.config.durable
         self._is_kept_here = not self._is_durable and identity.topic.is_persistent
         """Whether the broker forgets a position to which a consumer can return."""
@@ -103,6 +104,10 @@ class SubscriptionPosition:
         self._parts.subscribing.start = self._parts.arrivals.start = start
 
     # --- seek -------------------------------------------------------------------------------------------------------------
+
+    def has_acked_in(self, key: EntryKey) -> bool:
+        """Whether the broker may keep acknowledgements of this consumer in a batch over a seek."""
+        return self._is_shared and self._parts.acks.is_partly_acked(key)
 
     def begin_seek(self) -> None:
         """Deliver nothing from now on: see `seeking`. Raises UsageError during another seek."""

@@ -2,19 +2,31 @@
 
 The broker closes all consumers of the subscription, moves its position, and then answers; the reconnect may be done before the
 answer is. So nothing is delivered from the request on until both are done, and nothing of before afterwards.
+
+A position inside a batch is that of its entry with an ack set, from which the broker knows the messages before it as acknowledged
+(`ServerCnx.handleSeek`), so that no other consumer of the subscription gets them. This consumer leaves them out in any case: a broker
+whose `acknowledgmentAtBatchIndexLevelEnabled` is off ignores the set, and the size of a batch may not be known. A broker with
+transactions keeps what was acknowledged of a batch in a Shared or Key_Shared subscription, and pushes only what neither this nor the
+set leaves out, which may be nothing. So the set is left out as well if this consumer has acknowledged a part of the batch.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.pulsar.consumer.acks.unacked import UNKNOWN_END, EntryKey
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition
-from asyncgroup.pulsar.wire.commands import CommandSeek
+from asyncgroup.pulsar.wire.ack_set import full_set, words_of
+from asyncgroup.pulsar.wire.commands import CommandSeek, MessageIdData
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, is_message_id
 
 __all__ = ["seek", "start_of"]
+
+MAX_BATCH: Final = 1 << 20
+"""Messages of the largest batch that is named with its messages; an id that was stored may claim any size."""
 
 
 async def seek(
@@ -29,11 +41,17 @@ async def seek(
     start = start_of(target, inclusive=inclusive)
     id_or_time = target.message_id if isinstance(target, PulsarMessage) else target
     is_sent = is_moved = False
+    position = (
+        _position(consumer, id_or_time, inclusive=inclusive) if isinstance(id_or_time, MessageId) else None
+    )
+    time = id_or_time if isinstance(id_or_time, int) else None
 
     def command(request_id: int) -> CommandSeek:
         nonlocal is_sent
         is_sent = True
-        return _command(consumer.id, request_id, id_or_time)
+        return CommandSeek(
+            consumer_id=consumer.id, request_id=request_id, message_id=position, message_publish_time=time
+        )
 
     consumer.position.begin_seek()
     try:
@@ -84,9 +102,24 @@ def _foreign(consumer: PulsarConsumer, target: object, last: EntryKey) -> Config
     return ConfigError("target", shown, f"a message of {consumer.topic}; {end}")
 
 
-def _command(consumer_id: int, request_id: int, target: MessageId | int) -> CommandSeek:
-    if isinstance(target, MessageId):
-        first = target.first_chunk_id or target  # as in ConsumerImpl.seekAsync
-        whole = MessageId(first.ledger_id, first.entry_id)
-        return CommandSeek(consumer_id=consumer_id, request_id=request_id, message_id=whole.data())
-    return CommandSeek(consumer_id=consumer_id, request_id=request_id, message_publish_time=target)
+def _position(consumer: PulsarConsumer, target: MessageId, *, inclusive: bool) -> MessageIdData:
+    """Return the position of a message as `ConsumerImpl.seekAsync` does, or that after it, which Java's client does not know."""
+    if target[:2] in (EARLIEST[:2], LATEST[:2]):
+        return target.data()
+    if (
+        chunk := target.first_chunk_id
+    ) is not None:  # chunks of values that end after this one may be between its own
+        return MessageIdData(ledger_id=chunk.ledger_id, entry_id=chunk.entry_id)
+    ledger, entry, _, index = target
+    size, first = target.batch_size, index if inclusive else index + 1  # the first message that is wanted
+    if not inclusive and (index < 0 or first == size):
+        return MessageIdData(ledger_id=ledger, entry_id=entry + 1)
+    ack_set: list[int] = []
+    if (
+        first > 0
+        and size is not None
+        and size <= MAX_BATCH
+        and not consumer.position.has_acked_in((ledger, entry))
+    ):
+        ack_set = words_of(full_set(size) & ~full_set(first))
+    return MessageIdData(ledger_id=ledger, entry_id=entry, ack_set=ack_set)
