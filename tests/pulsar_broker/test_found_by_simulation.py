@@ -9,9 +9,11 @@ import pytest
 
 from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar import EARLIEST, PulsarClient, PulsarTopicConsumer
+from asyncgroup.pulsar.transactions.errors import PulsarTransactionTimedOut
 from asyncgroup.workqueue import PulsarSource, WorkQueue
 from tests.pulsar_broker.internals import runtime_of
-from tests.pulsar_broker.support import early, embedded
+from tests.pulsar_broker.support import HOSTS, early, embedded
+from tests.pulsar_broker.wire_client import COORDINATORS
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600 * 5)
 
@@ -115,3 +117,22 @@ async def test_everything_may_be_asked_for_while_the_consumer_is_being_registere
             await asyncio.sleep(1)
             consumer.redeliver_all()
             assert [message.value for message in await receive(consumer, 2)] == [b"0", b"1"]
+
+
+async def test_what_a_transaction_has_not_acknowledged_at_its_end_comes_again() -> None:
+    """Its coordinator was silent, so that it was given up before an acknowledgement was sent: it was asked for before it was counted."""
+    async with embedded(HOSTS[:2]) as (pulsar, client):
+        pulsar.create_topic("t")
+        pulsar.unload("t", to=1)
+        pulsar.unload(str(COORDINATORS), to=2)
+        await send(client, b"0", b"1")
+        async with client.subscribe("t", "s", type="shared", config=early()) as consumer:
+            pulsar.faults.on("AddSubscriptionToTxn").drop()
+            with pytest.raises(PulsarTransactionTimedOut):
+                async with client.transaction(timeout=3.0) as transaction:
+                    consumer.ack((await receive(consumer, 1))[0], transaction=transaction)
+            assert {message.value for message in await receive(consumer, 2)} == {b"0", b"1"}
+            assert consumer.partitions[0].is_attached
+            await asyncio.sleep(100)
+            assert pulsar.history.of("Ack") == [], "no acknowledgement comes after the end"
+            assert len(pulsar.history.of("Subscribe")) == 1

@@ -25,6 +25,7 @@ from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS
 from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
+from asyncgroup.pulsar.consumer.partition.acked_in_transaction import AckedInTransaction
 from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
 from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
 from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
@@ -58,31 +59,6 @@ class TransactionalConsumer(Protocol):
     async def attached_connection(self, seconds: float) -> PulsarConnection:
         """Return the connection at which it is registered. Raises RequestTimedOut, and why it has ended."""
         ...
-
-
-class _Acked:
-    """What a transaction has acknowledged of one entry: bits of a batch, or with size 0 the entry."""
-
-    __slots__ = ("attachment", "ids", "messages", "size")
-
-    def __init__(self, size: int, attachment: int) -> None:
-        """`attachment`: the one in which its messages have arrived."""
-        self.messages = 0
-        self.size = size
-        self.attachment = attachment
-        self.ids: list[MessageId] = []
-
-    def alone(self) -> list[_Acked]:
-        """Return the messages of the entry, each alone."""
-        if not self.size:
-            return [self]
-        found = []
-        for each in self.ids:
-            one = _Acked(self.size, self.attachment)
-            one.messages = 1 << each.batch_index
-            one.ids.append(each)
-            found.append(one)
-        return found
 
 
 class ConsumerTransactions:
@@ -193,12 +169,13 @@ class _TransactionAcks:
         self._consumer = consumer
         self._parts = parts
         self._of_consumer = of_consumer
-        self._next: dict[EntryKey, _Acked] = {}  # not sent yet
-        self._all: dict[EntryKey, _Acked] = {}
-        self._failed: list[_Acked] = []  # the broker does not deliver these again at an abort
+        self._next: dict[EntryKey, AckedInTransaction] = {}  # not sent yet
+        self._all: dict[EntryKey, AckedInTransaction] = {}
+        self._failed: list[AckedInTransaction] = []  # the broker does not deliver these again at an abort
         self._cumulative: MessageId | None = None
         self._unsent_cumulative: tuple[MessageId, int, int] | None = None
         self._is_aborting = False
+        self._has_ended = False  # perhaps before all was answered
         self.task: asyncio.Task[None] | None = None
         """Sends what is not sent yet."""
 
@@ -227,12 +204,12 @@ class _TransactionAcks:
             self._unsent_cumulative = message, size, attachment
         elif message.batch_index < 0:
             for key in self._parts.unacked.entries_of(message):
-                self._all[key] = self._next[key] = _Acked(0, attachment)
+                self._all[key] = self._next[key] = AckedInTransaction(0, attachment)
             self._all[message[:2]].ids.append(message)
         else:
             key, bit = message[:2], 1 << message.batch_index
             for found in (self._next, self._all):
-                acked = found.setdefault(key, _Acked(size, attachment))
+                acked = found.setdefault(key, AckedInTransaction(size, attachment))
                 acked.messages |= bit
                 acked.ids.append(message)
             self._parts.unacked.add_to_transaction(key, bit)
@@ -249,7 +226,7 @@ class _TransactionAcks:
             consumer = self._consumer
             enlisted = self._transaction.enlisted
             await await_shared(enlisted.subscription(str(consumer.topic), consumer.subscription))
-            while self._next or self._unsent_cumulative is not None:
+            while not self._has_ended and (self._next or self._unsent_cumulative is not None):
                 await self._send_some()
         except Exception as error:  # noqa: BLE001  without the acknowledgement it cannot be committed
             failure = error
@@ -257,9 +234,7 @@ class _TransactionAcks:
             failure = ClosedError(f"{self._consumer.name}: its event loop ends")
             raise
         finally:
-            self._release(self._next)
-            self._failed += self._next.values()
-            self._next = {}
+            self._give_up()
             self.task = None
             self._transaction.enlisted.operations.end(failure)
 
@@ -290,7 +265,7 @@ class _TransactionAcks:
         late = (acked for acked in sent.values() if acked.attachment != outcomes.attachment)
         outcomes.drop_queued(each for acked in late for each in acked.ids)
 
-    async def _send_alone(self, entries: dict[EntryKey, _Acked]) -> list[_Acked]:
+    async def _send_alone(self, entries: dict[EntryKey, AckedInTransaction]) -> list[AckedInTransaction]:
         """Send one acknowledgement for each message of a command that was refused, as one of them conflicts; return the refused ones.
 
         A broker has taken all of them from the consumer, and none is in the transaction (`Consumer.individualAckWithTransaction`):
@@ -308,12 +283,12 @@ class _TransactionAcks:
         )
         return [each for (_, each), answer in zip(parts, answers, strict=False) if answer is not None]
 
-    def _taken_with(self, key: EntryKey, acked: _Acked) -> list[_Acked]:
+    def _taken_with(self, key: EntryKey, acked: AckedInTransaction) -> list[AckedInTransaction]:
         """Return the other messages of a batch that are left here, each alone: the broker has taken the whole entry."""
         left = self._parts.unacked.left_in(key) & ~acked.messages if acked.size else 0
         found = []
         for index in indexes_of(left):
-            one = _Acked(acked.size, acked.attachment)
+            one = AckedInTransaction(acked.size, acked.attachment)
             one.messages = 1 << index
             found.append(one)
         return found
@@ -348,10 +323,19 @@ class _TransactionAcks:
             else:
                 return
 
-    def _release(self, entries: dict[EntryKey, _Acked]) -> None:
+    def _release(self, entries: dict[EntryKey, AckedInTransaction]) -> None:
         for key, acked in entries.items():
             if acked.messages:
                 self._parts.unacked.release_in_transaction(key, acked.messages)
+
+    def _give_up(self) -> None:
+        """Send no more; after an abort ask for what is not in the transaction, as it was not sent or was refused."""
+        self._release(self._next)
+        self._failed += self._next.values()
+        self._next = {}
+        if self._has_ended and not self._is_aborting:
+            failed, self._failed = self._failed, []
+            self._consumer.outcomes.repeat((each, acked.attachment) for acked in failed for each in acked.ids)
 
     # --- called by the transaction --------------------------------------------------------------------------------------
 
@@ -379,14 +363,14 @@ class _TransactionAcks:
             unacked.end_transaction(key, acked.messages, is_committed=is_committed)
         if is_committed and self._cumulative is not None:
             unacked.ack_cumulative(self._cumulative)
+        self._has_ended = True
         if self._is_aborting:
             self._of_consumer.end_abort()
         elif not is_committed:
-            failed = self._failed
-            self._consumer.outcomes.repeat((each, acked.attachment) for acked in failed for each in acked.ids)
+            self._give_up()
 
 
-def _ids_of(entries: dict[EntryKey, _Acked]) -> Iterator[MessageIdData]:
+def _ids_of(entries: dict[EntryKey, AckedInTransaction]) -> Iterator[MessageIdData]:
     for key, acked in entries.items():
         yield _id_of(key, full_set(acked.size) & ~acked.messages, acked.size)
 
