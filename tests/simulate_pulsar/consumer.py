@@ -91,6 +91,7 @@ class SimConsumer(PulsarProgram):
 
     def _begin(self, consumer: PulsarTopicConsumer) -> None:
         self.consumer = consumer
+        self.pause(self.is_paused)  # perhaps it was changed while the consumer was opened
         self._last = None
         self._floors.clear()
         self._forget_acks()
