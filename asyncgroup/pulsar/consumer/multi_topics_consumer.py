@@ -88,8 +88,9 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
 
     @property
     def partitions(self) -> Iterable[PulsarConsumer]:
-        """The consumers of the partitions, of a pattern without those that have ended."""
-        return [each for each in super().partitions if self._pattern is None or not each.has_ended]
+        """The consumers of the partitions; of a pattern without those that have ended before it was closed."""
+        is_whole = self._pattern is None or self._is_closed
+        return [each for each in super().partitions if is_whole or not each.has_ended]
 
     @property
     def is_at_end(self) -> bool:
@@ -172,7 +173,7 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        found = await call_each(PulsarConsumer.last_message_id, lambda: self.partitions)
+        found = await call_each(PulsarConsumer.last_message_id, self.partitions, lambda: self.partitions)
         return [TopicMessageId(str(consumer.topic), last) for consumer, last in found.items()]
 
 

@@ -202,8 +202,8 @@ class PulsarReader:
         moved = self._by_partition(key, ids)
         await call_each(
             lambda each: self._move_one(each, moved[each], inclusive),
-            lambda: self._consumer.partitions,
             moved,
+            lambda: self._consumer.partitions,
         )
 
     async def _move_one(self, consumer: PulsarConsumer, target: MessageId, inclusive: bool) -> None:

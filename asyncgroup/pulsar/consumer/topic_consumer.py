@@ -156,7 +156,7 @@ class PulsarTopicConsumer:
         """
         self._check_open()
         left = [each for each in self.partitions if not each.has_ended]
-        await call_each(lambda each: each.unsubscribe(force=force), lambda: self.partitions, left)
+        await call_each(lambda each: each.unsubscribe(force=force), left, lambda: self.partitions)
         await self.aclose()  # not before: after a refusal also the search for new partitions goes on
 
     def _check_open(self) -> None:
@@ -358,7 +358,8 @@ class PulsarTopicConsumer:
 
         Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
         """
-        await call_each(lambda consumer: consumer.outcomes.flush(), lambda: self.partitions)
+        parts = [part.consumer for part in self._parts.values()]
+        await call_each(lambda each: each.outcomes.flush(), parts, lambda: self.partitions)
 
     def redeliver_all(self) -> None:
         """Have everything delivered again that is not acknowledged.
@@ -382,7 +383,8 @@ class PulsarTopicConsumer:
         ):
             await seek(self._of(target), target, inclusive=inclusive)
             return
-        await call_each(lambda each: seek(each, target, inclusive=inclusive), lambda: self.partitions)
+        parts = self.partitions
+        await call_each(lambda each: seek(each, target, inclusive=inclusive), parts, lambda: self.partitions)
 
     async def last_message_ids(self) -> list[MessageId]:
         """Return the id of the last message of each partition; its entry is -1 in an empty one.
@@ -390,7 +392,7 @@ class PulsarTopicConsumer:
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        found = await call_each(PulsarConsumer.last_message_id, lambda: self.partitions)
+        found = await call_each(PulsarConsumer.last_message_id, self.partitions, lambda: self.partitions)
         return list(found.values())
 
 

@@ -177,11 +177,13 @@ class PulsarEngine:
         )
 
     async def _seek(self, position: MessageId | int, *, inclusive: bool) -> None:
-        for reader in self._readers.values():
+        readers = list(self._readers.values())
+        for reader in readers:
             reader.forget()
         await call_each(
             lambda consumer: seek(consumer, position, inclusive=inclusive),
-            lambda: [each.consumer for each in self._readers.values() if not each.consumer.has_ended],
+            [reader.consumer for reader in readers],
+            lambda: [each.consumer for each in self._readers.values()],
         )
 
     def report(self, error: AsyncGroupError) -> None:

@@ -27,6 +27,7 @@ from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.workqueue import PulsarSource
 from tests.profiles import examples
 from tests.pulsar.cancelling import WHEN, cancelled_at
+from tests.pulsar_broker.support import early
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=36_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -181,11 +182,14 @@ CALLS: dict[str, Callable[[PulsarTopicConsumer], Coroutine[Any, Any, object]]] =
 
 
 @pytest.mark.parametrize("api", CALLS)
+@pytest.mark.parametrize("topic", ["t", re.compile("t.*")])
 @pytest.mark.parametrize("held", ["answer", "pause"])
-async def test_a_consumer_that_is_closed_while_others_wait(api: str, held: str) -> None:
+async def test_a_consumer_that_is_closed_while_others_wait(
+    api: str, held: str, topic: str | re.Pattern[str]
+) -> None:
     """A call ends at once: the answer of a broker, or the pause before the next attempt, may take long."""
     async with embedded(topics="t") as (pulsar, client):
-        async with client.subscribe("t", "s") as consumer:
+        async with client.subscribe(topic, "s") as consumer:
             fault = pulsar.faults.on(api)
             if held == "answer":
                 fault.hold()
@@ -198,6 +202,19 @@ async def test_a_consumer_that_is_closed_while_others_wait(api: str, held: str) 
                 with pytest.raises(ClosedError):
                     await calling
             await closing
+
+
+@pytest.mark.parametrize("topic", ["t", re.compile("t.*")])
+async def test_a_flush_during_the_close(topic: str | re.Pattern[str]) -> None:
+    """It says that the acknowledgement may be lost when the close has given it up."""
+    async with embedded(topics={"t": {"messages": [b"v"]}}) as (pulsar, client):
+        async with client.subscribe(topic, "s", config=early()) as consumer:
+            consumer.ack(await consumer.receive())
+            pulsar.faults.on("Ack").hold()
+            flushing = asyncio.create_task(consumer.flush())
+            await asyncio.sleep(0.05)
+        with pytest.raises(ClosedError):
+            await flushing
 
 
 async def test_a_seek_of_several_partitions_ends_with_the_last_of_them() -> None:
