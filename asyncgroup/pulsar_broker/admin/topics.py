@@ -1,10 +1,9 @@
-"""TopicRequests: requests for topics, partitions and subscriptions (Pulsar's `PersistentTopics`).
+"""TopicRequests: requests for topics and partitions (Pulsar's `PersistentTopics`).
 
 GET  persistent/T/N, …/partitioned           PUT, DELETE  …/X        GET, PUT, POST, DELETE  …/X/partitions
 GET  …/X/stats, partitioned-stats, internalStats, subscriptions, lastMessageId           PUT …/X/unload
 POST …/X/terminate                           PUT, GET …/X/compaction                     GET …/X/ledger/L/entry/E
-PUT, DELETE  …/X/subscription/S              POST …/S/skip/N, …/S/skip_all, …/S/resetcursor[/TIME], …/S/expireMessages/N
-GET  …/X/subscription/S/position/N           POST, GET, DELETE …/X/POLICY: see `policies`
+…/X/subscription/S/…: see `subscriptions`    POST, GET, DELETE …/X/POLICY: see `policies`
 """
 
 from __future__ import annotations
@@ -13,25 +12,20 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from asyncgroup.pulsar.wire.enums import InitialPosition
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest, number_of
+from asyncgroup.pulsar_broker.admin.http import HttpRefusal, HttpRequest
 from asyncgroup.pulsar_broker.admin.messages import entry_answer
 from asyncgroup.pulsar_broker.admin.namespaces import AdministeredNamespaces
 from asyncgroup.pulsar_broker.admin.policies import serve_policy
 from asyncgroup.pulsar_broker.admin.stats import internal_stats, partitioned_stats, topic_stats
-from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
+from asyncgroup.pulsar_broker.admin.subscriptions import AdministeredSubscriptions, SubscriptionRequests
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
 __all__ = ["AdministeredTopics", "TopicRequests"]
 
 
-class AdministeredTopics(AdministeredNamespaces, Protocol):
+class AdministeredTopics(AdministeredNamespaces, AdministeredSubscriptions, Protocol):
     """What these requests change."""
-
-    def close_consumers(self, subscription: TopicSubscription) -> None:
-        """Close the consumers of a subscription."""
-        ...
 
 
 class TopicRequests:
@@ -39,6 +33,7 @@ class TopicRequests:
 
     def __init__(self, pulsar: AdministeredTopics) -> None:
         self._pulsar = pulsar
+        self._subscriptions = SubscriptionRequests(pulsar)
 
     def __repr__(self) -> str:
         return f"<TopicRequests of {self._pulsar.namespaces!r}>"
@@ -87,7 +82,7 @@ class TopicRequests:
             case "GET", ["ledger", ledger, "entry", entry]:
                 return self._entry(name, ledger, entry)
             case _, ["subscription", subscription, *more]:
-                return self._subscription(request, name, subscription, more)
+                return self._subscriptions.handle(request, namespaces.parts_of(name), subscription, more)
             case "GET", [what] if what in _READS:
                 return self._read(name, what)
             case _, [policy]:
@@ -127,62 +122,6 @@ class TopicRequests:
         if what == "subscriptions":
             return sorted({each for topic in parts for each in topic.subscriptions})
         return _READERS[what](self._pulsar.namespaces.topic(name, creates=False))
-
-    # --- subscriptions ----------------------------------------------------------------------------------------------------
-
-    def _subscription(self, request: HttpRequest, name: TopicName, subscription: str, rest: list[str]) -> Any:
-        parts = self._pulsar.namespaces.parts_of(name)
-        if request.method == "PUT" and not rest:
-            return self._create(parts, subscription, request.body)
-        found = [
-            (topic, topic.subscriptions[subscription])
-            for topic in parts
-            if subscription in topic.subscriptions
-        ]
-        if not found:
-            raise HttpRefusal(HTTPStatus.NOT_FOUND, "Subscription not found")
-        for topic, each in found:
-            match request.method, rest:
-                case "DELETE", []:
-                    self._pulsar.close_consumers(each)
-                    topic.subscriptions.pop(subscription, None)
-                case "POST", ["skip_all"]:
-                    each.skip(len(topic.log))
-                case "POST", ["skip", number] if number.isdecimal():
-                    each.skip(int(number))
-                case "POST", ["resetcursor", time] if time.isdecimal():
-                    self._reset(each, topic.log.index_at(int(time)))
-                case "POST", ["resetcursor"]:
-                    self._reset(each, topic.log.index_of(_position(request.body)))
-                case "POST", ["expireMessages", seconds] if seconds.isdecimal():
-                    each.expire(topic.now() - int(seconds) * 1000)
-                case "GET", ["position", number] if number.isdecimal():
-                    entry = each.peek(int(number))
-                    if entry is None:
-                        raise HttpRefusal(HTTPStatus.NOT_FOUND, "Message not found")
-                    return entry_answer(entry)
-                case _:
-                    raise HttpRefusal(
-                        HTTPStatus.METHOD_NOT_ALLOWED,
-                        f"{request.method} {'/'.join(rest)} of a subscription is not served",
-                    )
-        return None
-
-    def _create(self, parts: list[BrokerTopic], subscription: str, body: Any) -> None:
-        for topic in parts:
-            if subscription in topic.subscriptions:
-                raise HttpRefusal(HTTPStatus.CONFLICT, "Subscription already exists for topic")
-            early = body == "earliest" or (isinstance(body, dict) and _position(body)[0] == -1)
-            topic.subscription(subscription, InitialPosition.EARLIEST if early else InitialPosition.LATEST)
-
-    def _reset(self, subscription: TopicSubscription, index: int) -> None:
-        self._pulsar.close_consumers(subscription)
-        subscription.seek(index)
-
-
-def _position(body: Any) -> tuple[int, int]:
-    found = body if isinstance(body, dict) else {}
-    return int(number_of(found.get("ledgerId", -1))), int(number_of(found.get("entryId", -1)))
 
 
 def _last_id(topic: BrokerTopic) -> dict[str, int]:

@@ -14,7 +14,7 @@ from asyncgroup.pulsar_broker.credentials import (
 )
 from asyncgroup.pulsar_broker.errors import ServerFailure
 
-__all__ = ["ClientHandshake", "ConnectedNode"]
+__all__ = ["ClientHandshake", "HandshakeNode"]
 
 FEATURES: Final = c.FeatureFlags(
     supports_topic_watchers=True,
@@ -25,7 +25,7 @@ FEATURES: Final = c.FeatureFlags(
 """Those of Pulsar 4.2."""
 
 
-class ConnectedNode(Protocol):
+class HandshakeNode(Protocol):
     """What a handshake has to know of the node."""
 
     max_message_size: int
@@ -60,7 +60,7 @@ class AnsweringConnection(Protocol):
 class ClientHandshake:
     """Which client is connected, and with which credential."""
 
-    def __init__(self, node: ConnectedNode, connection: AnsweringConnection) -> None:
+    def __init__(self, node: HandshakeNode, connection: AnsweringConnection) -> None:
         self.is_done = False
         """Whether the client is connected: until then it may only send CONNECT."""
         self.client_version = ""

@@ -17,7 +17,7 @@ from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_f
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.failure_answers import failure_answer
-from asyncgroup.pulsar_broker.net.handshake import ClientHandshake, ConnectedNode
+from asyncgroup.pulsar_broker.net.handshake import ClientHandshake, HandshakeNode
 from asyncgroup.pulsar_broker.traffic import PulsarExchange, PulsarRecorder, PulsarRequest
 
 __all__ = ["PulsarServerConnection", "ServingNode", "Traffic"]
@@ -25,7 +25,7 @@ __all__ = ["PulsarServerConnection", "ServingNode", "Traffic"]
 _log = escaping_logger("asyncgroup.pulsar_broker")
 
 
-class ServingNode(ConnectedNode, Protocol):
+class ServingNode(HandshakeNode, Protocol):
     """A node, as its connections see it."""
 
     number: int
