@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncgroup.net.servers import close_server
 from asyncgroup.pulsar.wire.commands import Command
@@ -22,51 +22,59 @@ from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from asyncgroup.pulsar_broker.transactions.transaction_coordinators import TransactionCoordinators
 
-__all__ = ["PulsarNode"]
+__all__ = ["NodeAddress", "PulsarNode", "SharedByNodes"]
 
 KEEP_ALIVE: Final = 30.0
 """Seconds between two pings of a connection (`keepAliveIntervalSeconds`)."""
 
 
+class NodeAddress(NamedTuple):
+    """Where a broker listens, and the host in its answers to lookups."""
+
+    host: str
+    port: int
+    advertised_host: str
+
+
+class SharedByNodes(NamedTuple):
+    """What all brokers of an EmbeddedPulsar have in common."""
+
+    namespaces: Namespaces
+    coordinators: TransactionCoordinators
+    owner_of: Callable[[TopicName], PulsarNode]
+    """Returns the node that owns a topic, or loads it now. Raises ServerFailure."""
+    traffic: Traffic
+    new_number: Callable[[], int]
+    """Returns the number of another connection."""
+    credentials: AcceptedCredentials
+    """Those that clients need."""
+    credential_interval: float = CREDENTIAL_INTERVAL
+    """Seconds between two looks at whether those of connected clients have expired."""
+    max_message_size: int = 5 << 20
+    """Bytes of a message with its metadata."""
+
+
 class PulsarNode:
     """A broker of an EmbeddedPulsar."""
 
-    def __init__(
-        self,
-        namespaces: Namespaces,
-        coordinators: TransactionCoordinators,
-        owner_of: Callable[[TopicName], PulsarNode],
-        traffic: Traffic,
-        new_number: Callable[[], int],
-        number: int,
-        host: str,
-        port: int,
-        advertised_host: str,
-    ) -> None:
+    def __init__(self, number: int, address: NodeAddress, shared: SharedByNodes) -> None:
         self.number = number
-        self.host = host
-        self.port = port
-        self.advertised_host = advertised_host
-        """The host in the answers to lookups."""
+        self.host, self.port, self.advertised_host = address
         self.delay = 0.0
         """Seconds by which each request is delayed."""
-        self.namespaces = namespaces
-        self.coordinators = coordinators
-        self.max_message_size = 5 << 20
+        self.namespaces = shared.namespaces
+        self.coordinators = shared.coordinators
+        self.max_message_size = shared.max_message_size
         self.max_unacked = MAX_UNACKED
         self.server_version = "asyncgroup embedded Pulsar 4.2"
-        self.credentials = AcceptedCredentials()
-        """Those that clients need."""
-        self.credential_interval = CREDENTIAL_INTERVAL
-        """Seconds between two looks at whether those of connected clients have expired."""
+        self.credentials = shared.credentials
         self.service_url_tls: str | None = None
         """Its address with TLS, which lookups answer: that of a relay, as it has none itself."""
         self.connections: list[PulsarServerConnection] = []
         self.requests = BrokerRequests(self)
         self.is_running = False
-        self.traffic = traffic
-        self._owner_of = owner_of
-        self._new_number = new_number
+        self.traffic = shared.traffic
+        self._shared = shared
         self._owned: set[TopicName] = set()
         self._names = count()
         self._server: asyncio.Server | None = None
@@ -92,14 +100,14 @@ class PulsarNode:
         self.is_running = True
         self._next_pings = loop.call_later(KEEP_ALIVE, self._ping)
         if self.credentials.are_required:
-            self._next_check = loop.call_later(self.credential_interval, self._check_credentials)
+            self._next_check = loop.call_later(self._shared.credential_interval, self._check_credentials)
 
     def _check_credentials(self) -> None:
         """Ask clients whose credential has expired for another one: one timer for all connections."""
         for connection in list(self.connections):
             connection.handshake.check_credential()
         loop = asyncio.get_running_loop()
-        self._next_check = loop.call_later(self.credential_interval, self._check_credentials)
+        self._next_check = loop.call_later(self._shared.credential_interval, self._check_credentials)
 
     def _ping(self) -> None:
         """Ping all clients; the connections of those that have not answered the last one end: one timer for all."""
@@ -108,7 +116,7 @@ class PulsarNode:
         self._next_pings = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._ping)
 
     def _accept(self) -> asyncio.BaseProtocol:
-        connection = PulsarServerConnection(self, self._new_number())
+        connection = PulsarServerConnection(self, self._shared.new_number())
         self.connections.append(connection)
         return connection.protocol
 
@@ -150,7 +158,7 @@ class PulsarNode:
 
     def owner_of(self, name: TopicName) -> PulsarNode:
         """Return the node that owns a topic, or loads it now."""
-        return self._owner_of(name)
+        return self._shared.owner_of(name)
 
     @property
     def owned(self) -> Collection[TopicName]:

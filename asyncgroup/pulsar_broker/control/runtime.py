@@ -16,15 +16,15 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.pulsar_broker.admin.server import AdminServer
 from asyncgroup.pulsar_broker.control.options import PulsarOptions, pulsar_topic_seeds
+from asyncgroup.pulsar_broker.control.policy_timer import PolicyTimer
 from asyncgroup.pulsar_broker.control.seeding import MessageSeeder
 from asyncgroup.pulsar_broker.credentials import AcceptedCredentials
 from asyncgroup.pulsar_broker.errors import ServerFailure
 from asyncgroup.pulsar_broker.net.server_connection import Traffic
-from asyncgroup.pulsar_broker.node import PulsarNode
+from asyncgroup.pulsar_broker.node import NodeAddress, PulsarNode, SharedByNodes
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.timing import Timing
 from asyncgroup.pulsar_broker.topics.namespaces import Namespaces
-from asyncgroup.pulsar_broker.topics.policy_checks import apply_policies, need_checks
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 from asyncgroup.pulsar_broker.traffic import PulsarRecorder
 from asyncgroup.pulsar_broker.transactions.transaction_coordinators import TransactionCoordinators
@@ -52,45 +52,43 @@ class PulsarRuntime:
         self.namespaces.broker_policies.retention = options.retention
         for name in options.namespaces:
             self.namespaces.add_namespace(name)
-        self.namespaces.on_policies.append(self._policies_changed)
+        self._policy_timer = PolicyTimer(self.namespaces, self._close_producers, self._after_policy_interval)
+        self.namespaces.on_policies.append(self._policy_timer.policies_changed)
         self.coordinators = TransactionCoordinators(
             options.transaction_coordinators, self.namespaces, self._load, self.timing
         )
         """The open transactions."""
-        traffic, numbers = Traffic(self.recorder, self.injector), count(1).__next__
-        advertised = options.advertised_host
-        self.nodes: Mapping[int, PulsarNode] = {
-            number: PulsarNode(
-                self.namespaces,
-                self.coordinators,
-                self.owner_of,
-                traffic,
-                numbers,
-                number,
-                host,
-                port,
-                advertised or host,
-            )
-            for number, (host, port) in enumerate(options.addresses, 1)
-        }
-        """The brokers, by number."""
         self.credentials = AcceptedCredentials(options.tokens, options.users)
         """Those that clients need."""
-        for node in self.nodes.values():
-            node.max_message_size = options.max_message_size
-            node.credentials = self.credentials
-            node.credential_interval = options.credential_interval
+        self.nodes = self._create_nodes()
+        """The brokers, by number."""
         self.seeder = MessageSeeder(self._now)
         self.admin: AdminServer | None = None
         if options.admin:
             self.admin = AdminServer(self, options.host, options.admin_port)
         self._owners: dict[TopicName, int] = {}
         self._timers: set[asyncio.TimerHandle] = set()
-        self._checks_policies = False
         self._entered = False
 
     def __repr__(self) -> str:
         return f"<PulsarRuntime {len(self.nodes)} brokers, {len(self.namespaces.topics)} topics>"
+
+    def _create_nodes(self) -> Mapping[int, PulsarNode]:
+        shared = SharedByNodes(
+            self.namespaces,
+            self.coordinators,
+            self.owner_of,
+            Traffic(self.recorder, self.injector),
+            count(1).__next__,
+            self.credentials,
+            self.options.credential_interval,
+            self.options.max_message_size,
+        )
+        advertised = self.options.advertised_host
+        return {
+            number: PulsarNode(number, NodeAddress(host, port, advertised or host), shared)
+            for number, (host, port) in enumerate(self.options.addresses, 1)
+        }
 
     # --- start and stop ---------------------------------------------------------------------------------------------------
 
@@ -104,7 +102,7 @@ class PulsarRuntime:
         self.timing.now = clock_of_loop()
         try:
             self._seed()
-            self._policies_changed()
+            self._policy_timer.policies_changed()
             for node in self.nodes.values():
                 await node.start()
             if self.admin is not None:
@@ -167,6 +165,10 @@ class PulsarRuntime:
         for node in self.nodes.values():
             node.close_consumers(subscription)
 
+    def _close_producers(self, topic: BrokerTopic) -> None:
+        for node in self.nodes.values():
+            node.close_producers(topic)
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, with its partitions, its producers and its consumers."""
         for found in self.namespaces.delete(TopicName.parse(topic)):
@@ -204,28 +206,6 @@ class PulsarRuntime:
         """Return the number of the broker that has a topic loaded; None if none has."""
         return next((number for number, node in self.nodes.items() if node.owns(name)), None)
 
-    # --- policies ---------------------------------------------------------------------------------------------------------
-
-    def _policies_changed(self) -> None:
-        if not self._checks_policies and self._needs_checks():
-            self._checks_policies = True
-            self._after(self.options.policy_interval, self._check_policies)
-
-    def _needs_checks(self) -> bool:
-        topics = self.namespaces.topics.values()
-        own = [each.policies.own for each in topics]
-        shared = [self.namespaces.broker_policies, *self.namespaces.policies.values()]
-        return any(map(need_checks, [*shared, *own]))
-
-    def _check_policies(self) -> None:
-        """Apply the policies of all topics, and do so again later."""
-        for topic in list(self.namespaces.topics.values()):
-            if apply_policies(topic):
-                for node in self.nodes.values():
-                    node.close_producers(topic)
-        self._checks_policies = False
-        self._policies_changed()
-
     # --- time -------------------------------------------------------------------------------------------------------------
 
     def _now(self) -> int:
@@ -236,6 +216,9 @@ class PulsarRuntime:
 
     def _after_change(self, call: Callable[[], None]) -> None:
         self._after(self.options.failover_delay, call)
+
+    def _after_policy_interval(self, call: Callable[[], None]) -> None:
+        self._after(self.options.policy_interval, call)
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         def due() -> None:
