@@ -37,10 +37,10 @@ _LONGEST: Final = 1 << 53
 
 
 class AbortsAtClose(Protocol):
-    """A transaction that is open."""
+    """A transaction that is open, or what may come late of one that has ended."""
 
     async def close(self) -> None:
-        """Abort it."""
+        """Abort it, or wait no more for what may come."""
 
 
 class PulsarCoordinators:
@@ -49,18 +49,19 @@ class PulsarCoordinators:
     def __init__(self, core: ClientCore) -> None:
         self.core = core
         self.open: set[AbortsAtClose] = set()
-        """The transactions that have not ended."""
+        """The transactions that have not ended, or of which something may come late."""
+        self.is_closed = False
+        """Whether its client closes."""
         self._coordinators: list[PulsarCoordinator] = []  # by their numbers
         self._next = 0
         self._lookup = SingleFlight("the lookup of the transaction coordinators", self._find)
-        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<PulsarCoordinators {self._coordinators}>"
 
     async def aclose(self) -> None:
         """Abort the open transactions, and connect no more. Safe to call twice."""
-        self._is_closed = True
+        self.is_closed = True
         await asyncio.gather(*(transaction.close() for transaction in list(self.open)))
         await self._lookup.aclose()
         await asyncio.gather(*(each.aclose() for each in self._coordinators))
@@ -95,7 +96,7 @@ class PulsarCoordinators:
 
         Raises TransactionsNotEnabled, PulsarServerError, TransportError, ProtocolError, ClosedError.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError("the client is closed")
         if not self._coordinators:
             await self._lookup()

@@ -65,7 +65,7 @@ class LateOperations:
 
     def start(self) -> None:
         """The transaction has ended, and was not committed."""
-        if self._is_possible and (self._topics or self._subscriptions):
+        if not self._coordinators.is_closed and self._is_possible and (self._topics or self._subscriptions):
             self._coordinators.open.add(self)
             self._task = start_task(self._run(), name=f"late operations of transaction {self._id}")
 

@@ -121,3 +121,16 @@ async def test_a_client_that_closes_does_not_wait() -> None:
             await pulsar.history.wait_for("EndTxnOnSubscription")
             before = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - before < 1.0
+
+
+async def test_a_client_that_closes_in_a_transaction_begins_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with EmbeddedPulsar(topics={"in": {"messages": ["a"]}}) as pulsar:
+        async with PulsarClient(pulsar.service_url, PulsarConfig(operation_timeout=2.0)) as client:
+            consumer = client.subscribe("in", "s", config=EARLY)
+            await consumer.__aenter__()
+            pulsar.faults.on("Ack").hold()
+            transaction = client.transaction()
+            await transaction.__aenter__()
+            consumer.ack(await consumer.receive(), transaction=transaction)
+        await consumer.aclose()
+        assert not [text for text in caplog.messages if "after its end" in text]
