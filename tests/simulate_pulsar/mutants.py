@@ -136,7 +136,7 @@ BROKERS: Final = [
         "the last one is not acknowledged",
         TopicSubscription,
         "_ack_up_to",
-        "self._ack(position, unacked)",
+        "self._ack(position, unacked, self.cursor.ack_up_to)",
         "pass",
         2,
     ),

@@ -81,6 +81,19 @@ class Cursor:
         self.acked_count += self._window.ack(entry.index)
         return True
 
+    def ack_up_to(self, entry: StoredEntry, unacked: int) -> bool:
+        """Acknowledge all messages of a batch but those in `unacked`, the last ones, as `ack`.
+
+        The one with the later first message that is not acknowledged counts alone, this set or that of former acknowledgements
+        (`ManagedCursorImpl.ackBatchPosition`): messages that were acknowledged one by one may come again.
+        """
+        before = self._unacked.get(entry.index, 0)
+        if before and unacked:
+            if unacked & -unacked <= before & -before:
+                return False
+            del self._unacked[entry.index]
+        return self.ack(entry, unacked)
+
     def ack_before(self, index: int) -> None:
         """Acknowledge all entries before an index."""
         if index > self._window.base:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import CommandReachedEndOfTopic, CommandSubscribe, MessageIdData
@@ -24,6 +24,9 @@ from asyncgroup.pulsar_broker.timing import Timing
 __all__ = ["TopicSubscription"]
 
 _IN_ORDER: Final = (SubType.EXCLUSIVE, SubType.FAILOVER)
+
+_Ack: TypeAlias = Callable[[StoredEntry, int], bool]
+"""Acknowledges an entry in the cursor, see `Cursor.ack`."""
 
 
 class TopicSubscription:
@@ -158,13 +161,13 @@ class TopicSubscription:
                 self._ack((each.ledger_id, each.entry_id), bits_of(each.ack_set))
         self.dispatch()
 
-    def _ack(self, position: Position, unacked: int) -> None:
+    def _ack(self, position: Position, unacked: int, ack: _Ack | None = None) -> None:
         entry = self._log.find(position)
         if entry is not None and not self.cursor.is_acked(entry.index):
-            self._ack_entry(entry, unacked)
+            self._ack_entry(entry, unacked, ack)
 
-    def _ack_entry(self, entry: StoredEntry, unacked: int) -> None:
-        whole = self.cursor.ack(entry, unacked)
+    def _ack_entry(self, entry: StoredEntry, unacked: int, ack: _Ack | None = None) -> None:
+        whole = (ack or self.cursor.ack)(entry, unacked)
         if self._dispatcher is not None:
             left = 0 if whole else self.cursor.deliverable(entry).bit_count()
             self._dispatcher.acked(entry.index, left)
@@ -175,7 +178,7 @@ class TopicSubscription:
         for consumer in self.consumers:
             # entries are pushed in order here, so that only those are looked at
             consumer.give_back(list(takewhile(before.__gt__, consumer.pending)))
-        self._ack(position, unacked)
+        self._ack(position, unacked, self.cursor.ack_up_to)
 
     # --- transactions -----------------------------------------------------------------------------------------------------
 

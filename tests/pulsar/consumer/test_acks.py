@@ -295,15 +295,16 @@ class BrokerAndAcks(RuleBasedStateMachine):
         sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
         index_acks=st.booleans(),
         reserved=st.lists(st.integers(0, 15), min_size=8, max_size=8) | st.none(),
+        is_shared=st.booleans(),
     )
-    def begin(self, sizes: list[int], index_acks: bool, reserved: list[int] | None) -> None:
+    def begin(self, sizes: list[int], index_acks: bool, reserved: list[int] | None, is_shared: bool) -> None:
         self.index_acks = index_acks
         self.entries = UnackedEntries(index_acks=index_acks)
         self.acks = pending(index_acks=index_acks)
         self.sizes = sizes
         self.unacked = {(1, number): full_set(size) for number, size in enumerate(sizes)}
-        self.is_shared = index_acks and reserved is not None
-        if self.is_shared and reserved is not None:
+        self.is_shared = is_shared
+        if index_acks and reserved is not None:
             self.reserved = {key: bits & reserved[key[1]] for key, bits in self.unacked.items()}
         for number in range(len(sizes)):
             self.push(number)
@@ -403,7 +404,11 @@ class BrokerAndAcks(RuleBasedStateMachine):
                         self.unacked[each] = 0
             if key in self.unacked:
                 assert self.index_acks or not one.ack_set
-                self.unacked[key] &= bits_of(one.ack_set)
+                left, known = bits_of(one.ack_set), self.unacked[key]
+                if command.ack_type == 0 or not left or known == full_set(self.sizes[entry_id]):
+                    self.unacked[key] &= left
+                elif known and left & -left > known & -known:  # it replaces what was acknowledged one by one
+                    self.unacked[key] = left
 
     def messages(self) -> list[MessageId]:
         return [id_of(number, index) for number, size in enumerate(self.sizes) for index in range(size)]

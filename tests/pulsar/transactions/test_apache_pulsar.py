@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -166,6 +166,56 @@ async def test_an_entry_that_two_consumers_share(
     apache_pulsar: RunningPulsar, *, commits: bool, index_acks: bool
 ) -> None:
     await share_an_entry(apache_pulsar.service_url, commits=commits, index_acks=index_acks)
+
+
+async def acknowledge_up_to(service_url: str, number: int, ending: str) -> list[bytes | None]:
+    """Acknowledge the last of four messages of a batch in a transaction, which ends so, or `alone`; then another consumer all up to one.
+
+    Return what is left after that.
+    """
+    topic = new_topic()
+    config = PulsarConfig(operation_timeout=LIMIT)
+    async with PulsarClient(service_url, config) as client, PulsarClient(service_url, config) as other:
+        async with client.transaction() as txn:
+            async with subscribed(client, topic, "exclusive") as consumer:
+                async with client.producer(topic, PulsarProducerConfig(batching_max_delay=1.0)) as producer:
+                    for each in range(4):
+                        await producer.enqueue(b"%d" % each)
+                    await producer.flush()
+                async with asyncio.timeout(LIMIT):
+                    messages = [await consumer.receive() for _ in range(4)]
+                consumer.ack(messages[3], transaction=None if ending == "alone" else txn)
+            async with subscribed(other, topic, "exclusive") as consumer:
+                async with asyncio.timeout(LIMIT):
+                    messages = [await consumer.receive() for _ in range(3)]
+                await assert_quiet(consumer)
+                consumer.ack_cumulative(messages[number])
+                await consumer.flush()
+            await (txn.abort() if ending == "abort" else txn.commit())
+        async with subscribed(other, topic, "exclusive") as consumer:
+            found = []
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(QUIET * 3):
+                    while True:
+                        found.append((await consumer.receive()).value)
+    return found
+
+
+UP_TO: Final = [
+    (1, "abort", [b"2", b"3"]),
+    (1, "commit", [b"2"]),
+    (1, "alone", [b"2"]),
+    (2, "abort", [b"3"]),
+    (2, "commit", []),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("number", "ending", "left"), UP_TO)
+async def test_a_cumulative_acknowledgement_leaves_what_others_have_acknowledged_after_it(
+    apache_pulsar: RunningPulsar, number: int, ending: str, left: list[bytes | None]
+) -> None:
+    assert await acknowledge_up_to(apache_pulsar.service_url, number, ending) == left
 
 
 @pytest.mark.full

@@ -12,7 +12,12 @@ import pytest
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from tests.pulsar.transactions.test_apache_pulsar import acknowledge_beside_a_conflict, share_an_entry
+from tests.pulsar.transactions.test_apache_pulsar import (
+    UP_TO,
+    acknowledge_beside_a_conflict,
+    acknowledge_up_to,
+    share_an_entry,
+)
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.transactions.transaction_stories import STORIES
 from tests.pulsar_broker.wire_client import COORDINATORS, WireClient, outcome
@@ -51,6 +56,14 @@ async def test_an_entry_that_two_consumers_share(*, commits: bool, index_acks: b
 async def test_what_is_acknowledged_beside_a_conflict_comes_again(*, in_batch: bool) -> None:
     async with EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar:
         await acknowledge_beside_a_conflict(pulsar.service_url, in_batch=in_batch)
+
+
+@pytest.mark.parametrize(("number", "ending", "left"), UP_TO)
+async def test_a_cumulative_acknowledgement_leaves_what_others_have_acknowledged_after_it(
+    number: int, ending: str, left: list[bytes | None]
+) -> None:
+    async with EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar:
+        assert await acknowledge_up_to(pulsar.service_url, number, ending) == left
 
 
 async def test_coordinators_are_partitions_of_a_topic_that_has_no_messages() -> None:

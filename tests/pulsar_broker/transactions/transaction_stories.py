@@ -371,6 +371,43 @@ async def cumulative_in_batches(client: WireClient, topic: str) -> list[Any]:
     return [*seen, await again.received(1)]
 
 
+@story([["0:a,b,c"], "ok", ["0:c"], "ok", ["0:c,d"]])
+async def cumulative_beside_a_transaction(client: WireClient, topic: str) -> list[Any]:
+    """A cumulative acknowledgement names the messages after it, also those that an open transaction has acknowledged."""
+    await filled(client, topic, (b"a", b"b", b"c", b"d"))
+    consumer = await client.subscribe(topic, "s", EXCLUSIVE)
+    await consumer.received(1)
+    transaction = await acking(client, topic)
+    await consumer.ack(0, index=3, size=4, transaction=transaction)
+    await consumer.close()
+    second = await client.subscribe(topic, "s", EXCLUSIVE)
+    seen: list[Any] = [await second.received(1), await second.ack(0, index=1, size=4, cumulative=True)]
+    await second.close()
+    third = await client.subscribe(topic, "s", EXCLUSIVE)
+    seen += [await third.received(1), await client.abort(transaction)]
+    await third.close()
+    fourth = await client.subscribe(topic, "s", EXCLUSIVE)
+    return [*seen, await fourth.received(1)]
+
+
+@story(["3:", "0:c,d", "3,0:", "0:c,d", "3,0,1:", "0:c", "2,0:", "0:d", "1,3,0:", "0:c"])
+async def cumulative_after_others(client: WireClient, topic: str) -> list[Any]:
+    """In a batch a cumulative acknowledgement replaces those of single messages, unless they have a later first message left."""
+    seen: list[Any] = []
+    for acked, last in (((3,), 1), ((3, 0), 1), ((3, 0, 1), 1), ((2, 0), 2), ((1, 3, 0), 0)):
+        name = f"{topic}-{'-'.join(map(str, acked))}"
+        await filled(client, name, (b"a", b"b", b"c", b"d"))
+        consumer = await client.subscribe(name, "s", EXCLUSIVE)
+        await consumer.received(1)
+        for index in acked:
+            await consumer.ack(0, index=index, size=4)
+        await consumer.ack(0, index=last, size=4, cumulative=True)
+        await consumer.close()
+        again = await client.subscribe(name, "s", EXCLUSIVE)
+        seen += [f"{','.join(map(str, acked))}:", *await again.received(1)]
+    return seen
+
+
 @story([["0:a", "1:b", "2:c"], "ok", "ok", "ok", ["0:a", "2:c"], "ok", "ok", ["2:c"]])
 async def one_active_consumer(client: WireClient, topic: str) -> list[Any]:
     """An Exclusive subscription gets everything again that is not acknowledged, in order."""

@@ -102,7 +102,10 @@ class PendingAcks:
     def add_cumulative(self, acked: AckedEntry, now: float) -> None:
         """Add what `UnackedEntries.ack_cumulative` has returned."""
         key, unacked = acked.keys[-1], acked.unacked
-        if unacked and not self._index_acks:
+        if unacked and (acked.has_others or not self._index_acks):
+            # a cumulative one replaces the broker's acknowledgements in the batch (`ManagedCursorImpl.ackBatchPosition`)
+            if acked.has_others and unacked > 0:
+                self.add(acked, now)
             key, unacked = _before(key), 0
         known = self._cumulative
         if known is None or key > known[0]:

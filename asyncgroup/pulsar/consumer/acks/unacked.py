@@ -35,6 +35,8 @@ class AckedEntry(NamedTuple):
     """The messages of a batch that were not acknowledged here, as bits; 0: the whole entry is acknowledged."""
     is_last: bool = False
     """Whether no message is left here although `unacked` names some: others have acknowledged those."""
+    has_others: bool = False
+    """Whether others may have acknowledged messages of the batch after those of a cumulative acknowledgement."""
 
 
 class _Batch:
@@ -134,24 +136,32 @@ class UnackedEntries:
     def ack_cumulative(self, acked: MessageId) -> AckedEntry:
         """All messages up to this one are acknowledged, also those that others have. Return what follows for its entry.
 
-        Entries before it are forgotten. They arrived in the order of their ids, as in all subscriptions that allow this.
+        Of the messages after it in its batch those are left that were not acknowledged here: others may have done so in a transaction
+        that is aborted later, see `has_others`. A batch of unknown size that is not here is left as it is. Entries before are forgotten:
+        they arrived in the order of their ids, as in all subscriptions that allow this.
         """
         key, index = acked[:2], acked.batch_index
         batch = self._batches.get(key)
         for found in (self._batches, self._chunks):
             while found and (first := next(iter(found))) < key:
                 del found[first]
-        if index < 0 or batch is None:
+        if index < 0:
             self._batches.pop(key, None)
             self._chunks.pop(key, None)
             return AckedEntry((key,), 0)
         bits = full_set(index + 1)
+        if batch is None:
+            size = acked.batch_size
+            return AckedEntry((key,), -1 if size is None else full_set(size) & ~bits, has_others=True)
         batch.acked |= bits
         batch.unacked &= ~bits
         batch.held &= batch.unacked
+        left = batch.wanted & ~batch.acked
         if not batch.unacked:
             del self._batches[key]
-        return AckedEntry((key,), batch.unacked)
+        if left == batch.unacked:
+            return AckedEntry((key,), left)
+        return AckedEntry((key,), left, not batch.unacked, has_others=True)
 
     # --- acknowledgements in transactions ---------------------------------------------------------------------------------
 
