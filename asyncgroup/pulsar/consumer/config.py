@@ -113,7 +113,7 @@ class PulsarConsumerConfig(KnownKeys):
     - `replicate_subscription_state`: whether the position is copied to the other clusters of the topic.
     - `regex_subscription_mode`: of a pattern of topics, `persistent` ones, `non-persistent` ones, or `all`.
     - `pattern_auto_discovery_period`: how often the topics of a pattern are listed if no broker watches them; 0 for never.
-    - `start_paused`: ask for no messages before `resume`.
+    - `start_paused`: ask for no messages before `resume`; readers and table views begin at once.
     - `close_timeout`: how long `aclose` waits for the last acknowledgements, and then for the broker's answer to its leaving.
     """
 

@@ -63,7 +63,9 @@ class PulsarReader:
             self._start = None
         elif self._is_single and isinstance(self._start, MessageId):
             initial = self._start
-        own = replace(config, durable=False, initial_position=initial, start_inclusive=inclusive)
+        own = replace(
+            config, durable=False, initial_position=initial, start_inclusive=inclusive, start_paused=False
+        )
         name = f"reader-{uuid4().hex[:10]}"
         self._consumer = kind(core, topic, name, SubscriptionType.EXCLUSIVE, own)
         self._topic = str(self._consumer.topic.whole) if self._is_single else ""

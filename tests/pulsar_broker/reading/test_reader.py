@@ -16,6 +16,7 @@ from asyncgroup.pulsar import (
     LATEST,
     MessageId,
     PulsarClient,
+    PulsarConsumerConfig,
     PulsarProducer,
     PulsarProducerConfig,
     PulsarReader,
@@ -57,9 +58,10 @@ async def test_everything_from_the_first_message_on_and_what_comes(partitions: i
 
 
 async def test_only_what_comes() -> None:
+    """Also with the configuration of a consumer that begins paused: a reader has no `resume`."""
     async with embedded() as (_, client):
         await produce(client, 1, 2)
-        async with client.reader("t") as reader:
+        async with client.reader("t", config=PulsarConsumerConfig(start_paused=True)) as reader:
             assert not await reader.has_message_available()
             await produce(client, 3)
             assert await read_all(reader) == [3]
