@@ -1,7 +1,7 @@
 """The engine of a work queue over a subscription of Apache Pulsar.
 
 - `source`: PulsarSource, which a user makes, and its check. `engine`: PulsarEngine, which opens its consumers.
-- `partitions`: the partitions of a queue, each of which begins and is refused alone.
+- `partitions`: the partitions of a queue, each of which begins and is refused alone; `partition_consumers` creates their consumers.
 - `queue_partition`: gives the messages of one partition to the queue, and the acknowledgements to the broker; `delivery_counts`: how often
   they were delivered before.
 - `subscription_health`: what is wrong with the queue and its partitions.

@@ -14,8 +14,6 @@ from typing import Final
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConsumerBusy
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
-from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
-from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
@@ -23,7 +21,7 @@ from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD
+from asyncgroup.workqueue.pulsar_engine.partition_consumers import PartitionConsumers
 from asyncgroup.workqueue.pulsar_engine.queue_partition import PartitionOwner, QueuePartition
 from asyncgroup.workqueue.pulsar_engine.source import PulsarPlan
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
@@ -35,13 +33,6 @@ OTHERS: Final = 10.0
 """Seconds that a queue which is opened waits for its other partitions when one is attached."""
 
 _CONSUMER_BUSY: Final = 5
-
-_TYPES: Final = {
-    Mode.EXCLUSIVE: SubscriptionType.EXCLUSIVE,
-    Mode.SHARED: SubscriptionType.SHARED,
-    Mode.FAILOVER: SubscriptionType.FAILOVER,
-    Mode.KEY_SHARED: SubscriptionType.KEY_SHARED,
-}
 
 
 def _full_name(tp: TopicPartition) -> str:
@@ -89,6 +80,7 @@ class SubscribedPartitions(PartitionOwner):
         self._name = plan.source.subscription
         self._settings = settings
         self._limits = ReceiveLimits(settings)
+        self._consumers = PartitionConsumers(plan, settings, self._limits)
         self._core = core
         self._report = report
         self._queue: OpenQueue
@@ -240,15 +232,11 @@ class SubscribedPartitions(PartitionOwner):
         reader = QueuePartition(self._queue, self._name, tp, self._limits, self, has_copies=has_copies)
         # a partition that was added later, or a copy, is not skipped
         early = self._begins_early.setdefault(tp, has_copies or is_new)
-        reader.consumer = PulsarConsumer(
+        reader.consumer = self._consumers.create(
             self._core(),
             topic if number < 0 else topic.of_partition(number),
-            self._name,
-            _TYPES[self._settings.mode],
-            self._config(begins_early=early),
             reader,
-            queue_size=self._queue_size,
-            overhead=RECORD_OVERHEAD,
+            begins_early=early,
             creates_topic=not self._is_of_pattern(tp),
         )
         self.readers[tp] = reader
@@ -256,31 +244,10 @@ class SubscribedPartitions(PartitionOwner):
         self._starting.add(reader)
         return reader
 
-    def _config(self, *, begins_early: bool) -> PulsarConsumerConfig:
-        settings, source = self._settings, self._plan.source
-        is_failover = settings.mode is Mode.FAILOVER
-        return PulsarConsumerConfig(
-            consumer_name=(settings.name or source.consumer_name) if is_failover else source.consumer_name,
-            initial_position="earliest" if begins_early else settings.initial_position or "latest",
-            priority_level=settings.priority if is_failover else source.priority_level,
-            durable=source.durable,
-            key_ranges=source.key_ranges,
-            allow_out_of_order=settings.allow_out_of_order,
-            ack_group_time=settings.ack_group_time,
-            ack_group_size=settings.ack_group_size,
-            index_acks=source.index_acks,
-            close_timeout=source.close_timeout,
-            receiver_queue_bytes=self._limits.bytes,
-        )
-
-    @property
-    def _queue_size(self) -> int:
-        return 0 if self._limits.on_demand else self._limits.records
-
     def _share(self) -> None:
         self._limits.share_by(len(self.readers))
         for reader in self.readers.values():
-            reader.consumer.set_limits(self._queue_size, self._limits.bytes)
+            self._consumers.limit(reader.consumer)
 
     # --- called by the partitions ---------------------------------------------------------------------------------------
 
