@@ -136,3 +136,24 @@ async def test_what_a_transaction_has_not_acknowledged_at_its_end_comes_again() 
             await asyncio.sleep(100)
             assert pulsar.history.of("Ack") == [], "no acknowledgement comes after the end"
             assert len(pulsar.history.of("Subscribe")) == 1
+
+
+async def test_messages_of_a_batch_come_again_after_a_seek_and_a_redelivery() -> None:
+    """The broker had acknowledgements of before the seek: with that of the only message that it lacked the whole batch was done for it."""
+    async with embedded() as (pulsar, client):
+        await send(client, b"0", b"1", b"2")
+        async with client.subscribe("t", "s", type="shared", config=early()) as consumer:
+            for message in (await receive(consumer, 3))[:2]:
+                consumer.ack(message)
+            await consumer.flush()
+            await consumer.seek(EARLIEST)
+            found = await receive(consumer, 3)
+            consumer.ack(found[2])
+            await consumer.flush()
+            consumer.redeliver_all()
+            again = await receive(consumer, 2)
+            assert {message.value for message in again} == {b"0", b"1"}
+            for message in again:
+                consumer.ack(message)
+            await consumer.flush()
+        assert runtime_of(pulsar).subscription("t", "s").backlog == 0

@@ -113,17 +113,20 @@ def test_a_late_acknowledgement_counts_after_a_change_of_failover_only(
         oracle.receive("c2", message, is_exact=True)
 
 
-def test_messages_before_a_seek_into_a_batch_are_not_required() -> None:
+@pytest.mark.parametrize("kind", ["shared", "exclusive"])
+def test_messages_before_a_seek_into_a_batch_are_not_required(kind: str) -> None:
     """A consumer that has moved acknowledges them with the rest; also one whose seek has failed after the move."""
-    oracle = PartitionOracle(SubscriptionSpec(name="s", topic="t", kind="exclusive", queue=None), "t")
+    oracle = PartitionOracle(SubscriptionSpec(name="s", topic="t", kind=kind, queue=None), "t")
     first = MessagePlace(1, 2, 2)
     oracle.may_begin_at(first, (1, 2))
     assert oracle.required_from is None, "the broker was not moved"
-    oracle.move(MessagePlace(1, 2, 0))
+    oracle.move(MessagePlace(1, 2, 0), 0.0)
     oracle.may_begin_at(first, (1, 2))
     assert oracle.required_from == first
     oracle.leave_out(first)
-    oracle.move(MessagePlace(0, 0, 0))
+    oracle.move(MessagePlace(0, 0, 0), 0.0)
     assert not oracle.kept_over_seek, "the consumer that has moved gets them after its next seek"
     oracle.begin()
-    assert oracle.kept_over_seek == {MessagePlace(1, 2, 0), MessagePlace(1, 2, 1)}
+    assert oracle.kept_over_seek == (
+        {MessagePlace(1, 2, 0), MessagePlace(1, 2, 1)} if kind == "shared" else set()
+    )

@@ -182,8 +182,7 @@ class SimConsumer(PulsarProgram):
             raise asyncio.CancelledError
         oracle, place = self.oracle.of(message), place_of(message)
         consumer.ack(message.message_id if self.spec.by_id else message)
-        if self.spec.index_acks or message.message_id.batch_index < 0:
-            # otherwise the broker knows a batch only when all of its messages are acknowledged
+        if self._is_sent(oracle, message):
             oracle.ack([place], self.world.loop.time(), self.spec.ack_group_time + ARRIVES)
             self._acked.add((oracle, place))
             self._unconfirmed.append((oracle, place, False))
@@ -210,12 +209,17 @@ class SimConsumer(PulsarProgram):
             raise asyncio.CancelledError
         place = place_of(message)
         consumer.ack_cumulative(message.message_id if self.spec.by_id else message)
-        if self.spec.index_acks or message.message_id.batch_index < 0:
+        if self._is_sent(oracle, message):
             places = [each for each in oracle.received if each <= place]
             oracle.ack(places, self.world.loop.time(), self.spec.ack_group_time + ARRIVES)
             before = self._acked_up_to.get(oracle)
             self._acked_up_to[oracle] = place if before is None else max(before, place)
             self._unconfirmed.append((oracle, place, True))
+
+    def _is_sent(self, oracle: PartitionOracle, message: PulsarMessage) -> bool:
+        """Return whether an acknowledgement is sent before those of all messages of its batch."""
+        found = message.message_id
+        return found.batch_index < 0 or (self.spec.index_acks and found[:2] not in oracle.whole)
 
     async def _flush(self, consumer: PulsarTopicConsumer) -> None:
         self._since_flush = 0

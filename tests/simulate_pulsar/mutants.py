@@ -195,7 +195,7 @@ CLIENTS: Final = [
         "acknowledgements of one batch are lost",
         UnackedEntries,
         "ack",
-        "AckedEntry((key,), left)",
+        "AckedEntry(() if batch.is_whole else (key,), left)",
         "AckedEntry((key,), 0)",
         1,
     ),

@@ -68,7 +68,7 @@ class PushObserver:
                 topic = self._topics[subscription]
                 ledger, number = topic.log.position_of(index)
                 first = 0 if unacked is None else (unacked & -unacked).bit_length() - 1
-                oracle.at(str(topic.name)).move(MessagePlace(ledger, number, first))
+                oracle.at(str(topic.name)).move(MessagePlace(ledger, number, first), self._time())
             seek(subscription, index, unacked)
 
         def redelivered(
@@ -114,7 +114,9 @@ class PushObserver:
             return
         where = f"entry {entry.position} of {self._topics[subscription].name} to {consumer.name}"
         try:
-            oracle.at(str(self._topics[subscription].name)).push(entry.position, unacked, self._time())
+            oracle.at(str(self._topics[subscription].name)).push(
+                entry.position, unacked, self._time(), count=entry.count
+            )
             self._check_holders(oracle, subscription, consumer, entry, where)
             if consumer.permits <= 0 and entry.metadata.uuid is None:
                 raise Violation("a push needs a permit", where)

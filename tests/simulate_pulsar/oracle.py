@@ -39,13 +39,17 @@ class PartitionOracle:
         self.acked: dict[MessagePlace, float] = {}
         """Those that a consumer has acknowledged, perhaps in vain, and the time from which the broker must know it."""
         self.kept_over_seek: set[MessagePlace] = set()
-        """Messages of batches that were acknowledged before a seek: the broker forgets that for the whole entry only.
+        """Messages of batches that were acknowledged before a seek in a Shared or Key_Shared subscription.
 
-        The consumer that has moved the subscription knows it; another one does not get them again.
+        The broker forgets that for the whole entry only. The consumer that has moved the subscription knows it; another one does not get
+        them again. In Exclusive and Failover subscriptions it forgets all.
         """
         self.required_from: MessagePlace | None = None
         """The first message that has to be received; None: all."""
+        self.whole: set[tuple[int, int]] = set()
+        """Entries of which the broker has such acknowledgements: it gets one of the whole entry, after its last message."""
         self._pushed_at: dict[tuple[int, int], float] = {}
+        self._moved_at = -inf
         self._before_seek: set[MessagePlace] = set()
         self._first_by_key: dict[bytes | None, MessagePlace] = {}
         self._redelivered: set[tuple[int, int]] = set()
@@ -83,7 +87,8 @@ class PartitionOracle:
 
     def begin(self) -> None:
         """Another consumer has begun, which does not know what was acknowledged before a seek."""
-        self.kept_over_seek |= self._before_seek
+        if not self.subscription.in_order:
+            self.kept_over_seek |= self._before_seek
 
     def ack(self, places: Iterable[MessagePlace], now: float, seconds: float) -> None:
         """A consumer has acknowledged messages; if nothing fails the broker has that `seconds` later at the latest.
@@ -108,8 +113,11 @@ class PartitionOracle:
 
     # --- the broker -------------------------------------------------------------------------------------------------------
 
-    def push(self, position: tuple[int, int], bits: int, now: float) -> None:
-        """The broker pushes messages of an entry. Raises Violation."""
+    def push(self, position: tuple[int, int], bits: int, now: float, *, count: int = 1) -> None:
+        """The broker pushes messages of an entry, which has `count`. Raises Violation."""
+        is_first = self._moved_at > self._pushed_at.get(position, -inf)
+        if is_first and bits.bit_count() < count and not self.subscription.in_order:
+            self.whole.add(position)
         self._pushed_at[position] = now
         again = bits & self._confirmed.get(position, 0)
         last = self._confirmed_up_to
@@ -130,8 +138,10 @@ class PartitionOracle:
         if not self.subscription.in_order:
             self._redelivered.update(positions)
 
-    def move(self, to: MessagePlace) -> None:
+    def move(self, to: MessagePlace, now: float) -> None:
         """The broker has moved the subscription: it may push everything from there on."""
+        self._moved_at = now
+        self.whole.clear()
         self._confirmed.clear()
         self._confirmed_up_to = None
         self.restart(to)
@@ -151,9 +161,9 @@ class PartitionOracle:
             self.required_from = max(self.required_from, first)
 
     def leave_out(self, first: MessagePlace) -> None:
-        """A consumer has moved the subscription into a batch: it acknowledges the messages before `first` with those that it gets.
+        """A consumer has moved the subscription into a batch: the messages before `first` are acknowledged with those that it gets.
 
-        In Shared and Key_Shared subscriptions the broker keeps that over the next seek, as it keeps other acknowledgements of messages of batches.
+        In Shared and Key_Shared subscriptions the broker keeps that over the next seek, as other acknowledgements of messages of batches.
         """
         self._before_seek.update(first._replace(index=index) for index in range(first.index))
 

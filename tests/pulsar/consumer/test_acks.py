@@ -173,6 +173,27 @@ def test_ack_sets_of_before_a_seek_are_ignored_once() -> None:
     assert entries.arrive(batch(7, 2, unacked=0b10, redelivery_count=1)) == 0b10
 
 
+def test_a_batch_with_an_ack_set_of_before_a_seek_is_acknowledged_as_a_whole() -> None:
+    """Else the broker has all of it too early, and pushes the rest no more."""
+    entries = UnackedEntries(index_acks=True)
+    entries.clear((1, 9))
+    entries.arrive(batch(4, 3, unacked=0b010))
+    assert entries.ack(id_of(4, 1)) == AckedEntry((), 0b101)
+    entries.release(id_of(4, 2))
+    assert not entries.is_alone(id_of(4, 2))
+    assert entries.ack(id_of(4, 0)) == AckedEntry((), 0b100)
+    assert not entries.is_alone(id_of(4, 2)), (
+        "the broker pushes those that it does not know to be acknowledged"
+    )
+    entries.release_all()
+    assert entries.arrive(batch(4, 3, unacked=0b010)) == 0b100
+    assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0)
+    entries.arrive(batch(6, 3))
+    assert entries.ack(id_of(6, 1)) == AckedEntry(((1, 6),), 0b101), "the broker has no ack set"
+    entries.arrive(batch(7, 3, unacked=0b110), unwanted=0b001)
+    assert entries.ack(id_of(7, 1)) == AckedEntry(((1, 7),), 0b100), "the seek was into the batch"
+
+
 # --- groups -------------------------------------------------------------------------------------------------------------
 
 

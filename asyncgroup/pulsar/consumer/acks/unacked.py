@@ -9,6 +9,9 @@ the messages that were acknowledged here and those that are still with a receive
 The ack set of a pushed batch leaves out what others have acknowledged, also in transactions that are open
 (`AbstractBaseDispatcher.filterEntriesForConsumer` of Pulsar). So an acknowledgement names only what was acknowledged here, as that of Java's
 client does. One of the whole entry would end the others' messages, which an aborted transaction has to bring back.
+
+A broker may keep the ack set of a batch over a seek, see `clear`. Then the acknowledgement of one message may be the last that it lacks,
+and it would push none of the others again. So it gets that of the whole entry, after the last message.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class AckedEntry(NamedTuple):
     """What an acknowledgement of a message means for its entry."""
 
     keys: Sequence[EntryKey]
-    """The entry; of a value in chunks all of its entries."""
+    """The entry; of a value in chunks all of its entries; empty if nothing is sent before the last message."""
     unacked: int
     """The messages of a batch that were not acknowledged here, as bits; 0: the whole entry is acknowledged."""
     is_last: bool = False
@@ -40,7 +43,7 @@ class AckedEntry(NamedTuple):
 
 
 class _Batch:
-    __slots__ = ("acked", "held", "in_transactions", "is_taken", "unacked", "wanted")
+    __slots__ = ("acked", "held", "in_transactions", "is_taken", "is_whole", "unacked", "wanted")
 
     def __init__(self, wanted: int, unacked: int) -> None:
         self.wanted = wanted
@@ -55,6 +58,8 @@ class _Batch:
         """Those that were acknowledged here."""
         self.is_taken = False
         """Whether a receiver had a message at the end of a connection, and may still acknowledge it."""
+        self.is_whole = False
+        """Whether it is acknowledged as a whole, as the broker has an ack set of before a seek."""
 
 
 class UnackedEntries:
@@ -85,7 +90,8 @@ class UnackedEntries:
             is_first = may_be_sought and not entry.redelivery_count
             unacked = (entry.present if is_first else entry.unacked) & ~unwanted
             if wanted := entry.present & ~unwanted:
-                self._batches[key] = _Batch(wanted, unacked)
+                batch = self._batches[key] = _Batch(wanted, unacked)
+                batch.is_whole = is_first and bool(wanted & ~entry.unacked)
             return unacked
         missing = known.unacked
         if not may_be_sought:
@@ -129,7 +135,7 @@ class UnackedEntries:
         batch.held &= batch.unacked
         left = batch.wanted & ~batch.acked
         if batch.unacked:
-            return AckedEntry((key,), left)
+            return AckedEntry(() if batch.is_whole else (key,), left)
         del self._batches[key]
         return AckedEntry((key,), left, left != 0)
 
@@ -213,7 +219,7 @@ class UnackedEntries:
         batch = self._batches.get(message[:2])
         if batch is None or batch.unacked != 1 << message.batch_index:
             return False
-        return self._index_acks or not batch.acked
+        return (self._index_acks and not batch.is_whole) or not batch.acked
 
     def release(self, message: MessageId) -> None:
         """A message is neither in the queue nor with a receiver any more: it is delivered when its entry arrives again."""
