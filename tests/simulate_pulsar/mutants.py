@@ -174,7 +174,7 @@ CLIENTS: Final = [
         1,
     ),
     Mutant("a queue that is dropped stays full", PermitLedger, "drop", "self.queued -= count", "pass", 2),
-    Mutant("old epochs are delivered", Arrivals, "arrive", " or self._epoch.is_old(entry.epoch)", "", 15),
+    Mutant("old epochs are delivered", Arrivals, "arrive", " or self._epoch.is_old(entry.epoch)", "", 32),
     Mutant(
         "acknowledged messages are delivered",
         Arrivals,

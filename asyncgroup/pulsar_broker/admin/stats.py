@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from asyncgroup.pulsar.wire.enums import SubType
 from asyncgroup.pulsar_broker.subscriptions.subscription import TopicSubscription
 from asyncgroup.pulsar_broker.topics.topic import BrokerTopic
 
@@ -35,18 +36,19 @@ def topic_stats(topic: BrokerTopic) -> dict[str, Any]:
 
 def _subscription(topic: BrokerTopic, subscription: TopicSubscription) -> dict[str, Any]:
     active, kind = subscription.active, subscription.kind
+    counts_unacked = kind in (SubType.SHARED, SubType.KEY_SHARED)  # as `Consumer.incrementUnackedMessages`
     return {
         "msgBacklog": subscription.backlog,
         "backlogSize": topic.log.size_from(subscription.cursor.mark_delete + 1),
         "type": "None" if kind is None or not subscription.consumers else kind.published_name,
         "isDurable": subscription.is_durable,
         "activeConsumerName": None if active is None else active.name,
-        "unackedMessages": sum(each.unacked for each in subscription.consumers),
+        "unackedMessages": sum(each.unacked for each in subscription.consumers) if counts_unacked else 0,
         "consumers": [
             {
                 "consumerName": each.name,
                 "availablePermits": each.permits,
-                "unackedMessages": each.unacked,
+                "unackedMessages": each.unacked if counts_unacked else 0,
                 "blockedConsumerOnUnackedMsgs": each.is_blocked,
                 "metadata": dict(each.command.metadata),
             }

@@ -113,12 +113,15 @@ class SharedDispatcher:
         rotation = self._rotation
         while rotation.is_any_able and (entry := self._next_entry()) is not None:
             consumer = rotation.next() if entry.metadata.uuid is None else self._next_for_chunk(entry)
-            assert consumer is not None
+            if consumer is None:
+                self._put_again((entry.index,))
+                return
             self._push(consumer, entry)
 
     def _next_for_chunk(self, entry: StoredEntry) -> SubscribedConsumer | None:
-        """Return the consumer that has the earlier chunks of a value, also without permits (`SharedConsumerAssignor`).
+        """Return the consumer that has the earlier chunks of a value; None if it has no permits (`SharedConsumerAssignor`).
 
+        Each chunk takes a permit. One that has to wait for them is read again before all entries after it, so that these wait as well.
         A chunk whose first one is with no consumer goes to the next consumer: its client drops a value that cannot be complete.
         Pulsar up to 4.2 keeps such a chunk, and with it all entries after it, until the topic is unloaded or the chunk is skipped
         (apache/pulsar#26395); this is what #26396 does instead.
@@ -126,7 +129,11 @@ class SharedDispatcher:
         metadata = entry.metadata
         if metadata.uuid is None or metadata.chunk_id is None or metadata.num_chunks_from_msg is None:
             return self._rotation.next()
-        found = self._of_chunks.get(metadata.uuid) or self._rotation.next()
+        found = self._of_chunks.get(metadata.uuid)
+        if found is None:
+            found = self._rotation.next()
+        elif found.permits <= 0:
+            return None
         if found is not None and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             self._of_chunks[metadata.uuid] = found
         else:

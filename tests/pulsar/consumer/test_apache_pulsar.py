@@ -288,6 +288,33 @@ async def test_large_values_in_chunks(apache_pulsar: RunningPulsar, compression:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+async def test_permits_are_those_that_the_broker_counts(apache_pulsar: RunningPulsar, kind: str) -> None:
+    """A chunk takes one permit, as `Consumer.sendMessages` counts entries, and a batch those of its messages."""
+    topic = new_topic()
+    config = PulsarProducerConfig(batching=False, chunking=True, chunk_max_size=2_000)
+    async with consuming(apache_pulsar, topic, kind, receiver_queue_size=7) as consumer:
+        async with PulsarProducer(apache_pulsar.service_url, topic, config) as producer:
+            for size in (9_000, 10, 5_000, 20_000):
+                await producer.send(random.Random(size).randbytes(size))
+        await produce(apache_pulsar, topic, b"0", b"1", b"2", in_batch=True)
+        for count in (1, 2, 4):
+            for message in await receive(consumer, count):
+                consumer.ack(message)
+            await consumer.flush()
+            ledger = consumer.partitions[0].permits
+            async with asyncio.timeout(LIMIT):
+                while await available_permits(apache_pulsar, topic) != [ledger.open]:
+                    await asyncio.sleep(0.1)
+        assert ledger.granted - ledger.open == ledger.delivered + ledger.dropped == 7 + 16
+
+
+async def available_permits(server: RunningPulsar, topic: str) -> list[int]:
+    stats = await server.admin.stats(topic)
+    return [each["availablePermits"] for each in stats["subscriptions"]["s"]["consumers"]]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("compression", ["LZ4", "ZLib", "ZSTD", "SNAPPY"])
 async def test_compressed_batches(apache_pulsar: RunningPulsar, compression: str) -> None:
     topic = new_topic()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from asyncgroup.pulsar.wire.enums import SubType
 from tests.pulsar_broker.wire_client import WireClient, WireConsumer, WireProducer
 
-__all__ = ["first_chunks_are_acknowledged", "owner_has_left"]
+__all__ = ["PERMITS_OF_CHUNKS", "first_chunks_are_acknowledged", "owner_has_left", "owner_without_permits"]
 
 
 async def _stored(client: WireClient, topic: str) -> tuple[WireProducer, WireConsumer]:
@@ -43,3 +44,25 @@ async def owner_has_left(client: WireClient, topic: str) -> list[str]:
     producer, first = await _stored(client, topic)
     await first.close()
     return await _next_one(client, topic, producer)
+
+
+PERMITS_OF_CHUNKS: Final = [["0:c0"], [], ["1:c1"], [], ["2:c2", "3:c3", "4:c4"], ["5:x"]]
+"""What `owner_without_permits` finds: while a chunk waits for permits, nothing after it goes to the other consumer."""
+
+
+async def owner_without_permits(client: WireClient, topic: str) -> list[list[str]]:
+    """Grant the consumer that has the first chunks of a value few permits; return what it and another one get."""
+    consumers = [await client.subscribe(topic, "s", SubType.SHARED, 1) for _ in range(2)]
+    producer = await client.produce_to(topic)
+    for number in range(5):
+        await producer.send(b"c%d" % number, chunk=(number, 5))
+    await producer.send(b"x")
+    await producer.send(b"y")
+    found = [await each.received() for each in consumers]
+    if not found[0]:
+        consumers.reverse()
+        found.reverse()
+    for permits in (1, 3):
+        consumers[0].flow(permits)
+        found += [await each.received() for each in consumers]
+    return found
