@@ -468,7 +468,7 @@ def test_limits_of_pending_messages() -> None:
 async def test_a_memory_limit_of_any_size(broker: Broker) -> None:
     async with PulsarClient(broker.url, PulsarConfig(memory_limit=1 << 40)) as client:
         async with client.producer("orders") as sends:
-            await sends.send(b"v")
+            assert isinstance(await sends.send(b"v"), MessageId)
 
 
 async def test_chunks_need_a_persistent_topic() -> None:

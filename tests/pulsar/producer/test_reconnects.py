@@ -240,6 +240,8 @@ async def test_a_busy_name_is_tried_again_after_a_first_success(broker: Broker) 
         broker.cut()
         future = sends.send_nowait(b"v")
         await asyncio.sleep(5)
+        assert len(broker.registrations) > 2, "it was tried again"
+        assert not future.done()
         broker.refuse_producer = lambda _: None
         await future
 

@@ -72,10 +72,15 @@ async def test_a_connection_that_is_cut(pulsar: ScriptedPulsar, kind: type[c.Com
     "code", [ServerError.SERVICE_NOT_READY, ServerError.TRANSACTION_COORDINATOR_NOT_FOUND, ServerError.UNKNOWN_ERROR]
 )  # fmt: skip
 async def test_errors_that_pass(pulsar: ScriptedPulsar, code: ServerError) -> None:
-    for kind in (c.CommandTcClientConnectRequest, c.CommandNewTxn, c.CommandEndTxn):
-        pulsar.script[kind] = in_turn(refuse(code), Call.default)
+    kinds = (c.CommandTcClientConnectRequest, c.CommandNewTxn, c.CommandEndTxn)
+    pulsar.script |= {kind: in_turn(refuse(code), Call.default) for kind in kinds}
     async with PulsarClient(pulsar.url) as client:
         await run(client)
+    connects, begins, ends = (len(pulsar.commands(kind)) for kind in kinds)
+    assert (begins, ends) == (2, 2)
+    assert connects == (2 if code is ServerError.UNKNOWN_ERROR else 4), (
+        "again after its own error and after the others"
+    )
 
 
 async def test_one_that_is_not_found_gets_no_new_transactions(pulsar: ScriptedPulsar) -> None:
