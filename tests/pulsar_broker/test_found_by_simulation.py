@@ -56,6 +56,26 @@ async def test_a_consumer_that_is_not_active_may_ask_for_everything() -> None:
             assert [message.value for message in await receive(second, 2)] == [b"0", b"1"]
 
 
+async def test_a_consumer_that_stays_active_gets_its_messages_once() -> None:
+    """Another one was chosen and has left before that took effect, so that its broker begins again at what is not acknowledged."""
+    async with embedded(topics="t", failover_delay=2.0) as (pulsar, client):
+        for number in range(4):
+            pulsar.produce("t", b"%d" % number)
+        async with client.subscribe("t", "s", type="failover", config=early(priority_level=1)) as first:
+            first.ack((await receive(first, 2))[0])
+            await asyncio.sleep(1)
+            async with client.subscribe("t", "s", type="failover", config=early(priority_level=0)):
+                await asyncio.sleep(1)
+            await asyncio.sleep(5)
+            pulsar.produce("t", b"4")
+            found = await receive(first, 4)
+            assert [message.value for message in found] == [b"1", b"2", b"3", b"4"]
+            for message in found:
+                first.ack(message)
+            await asyncio.sleep(1)
+            assert not first.queued
+
+
 async def test_what_is_acknowledged_after_a_seek_does_not_come_again_after_a_reconnect() -> None:
     """The broker keeps ack sets over a seek, so the client ignores one at the first delivery after it; it did so at each."""
     async with embedded() as (pulsar, client):

@@ -127,16 +127,20 @@ class Subscription:
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
-        self.notify()
+        if self.kind == FAILOVER:  # the others know it
+            self._notify(consumer)
 
     def notify(self) -> None:
         """Notify the consumers of a Failover subscription which of them is active."""
         if self.kind == FAILOVER:
-            for number, consumer in enumerate(self.consumers):
-                change = CommandActiveConsumerChange(
-                    consumer_id=consumer.command.consumer_id, is_active=not number
-                )
-                consumer.link.send(change)
+            for consumer in self.consumers:
+                self._notify(consumer)
+
+    def _notify(self, consumer: Consumer) -> None:
+        is_active = consumer is self.consumers[0]
+        consumer.link.send(
+            CommandActiveConsumerChange(consumer_id=consumer.command.consumer_id, is_active=is_active)
+        )
 
     def rotate(self) -> None:
         """Make another consumer of a Failover subscription the active one: it gets what is not acknowledged."""

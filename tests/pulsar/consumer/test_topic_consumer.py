@@ -793,6 +793,21 @@ async def test_the_active_consumer_of_a_failover_subscription_changes(broker: Br
         assert not one.is_active or one.is_attached
 
 
+async def test_an_active_consumer_that_is_notified_again_asks_for_its_messages(broker: Broker) -> None:
+    """A broker repeats itself when everything comes again, but also after a failed read, when nothing does."""
+    broker.add("t", b"0")
+    broker.add("t", b"1")
+    async with consuming(broker, "failover") as consumer:
+        consumer.ack(await consumer.receive())
+        await asyncio.sleep(1)
+        assert consumer.queued
+        broker.subscription("t").notify()
+        await asyncio.sleep(1)
+        assert values(await receive(consumer, 1)) == [b"1"]
+        assert len(broker.of(CommandRedeliverUnacknowledgedMessages)) == 1
+        assert await nothing_arrives(consumer)
+
+
 async def test_the_end_of_a_topic(broker: Broker) -> None:
     async with consuming(broker, "failover") as consumer:
         assert not consumer.is_at_end

@@ -343,7 +343,14 @@ class PulsarConsumer:
 
     def on_active_change(self, is_active: bool) -> None:
         """Called by the connection."""
-        if is_active == self.is_active or self.kind is not SubscriptionType.FAILOVER:
+        if self.kind is not SubscriptionType.FAILOVER:
+            return
+        if is_active == self.is_active:
+            if is_active and self._connection is not None and not self.position.is_seeking:
+                # another one was chosen and left before that took effect: everything comes again after what is queued
+                # (`PersistentDispatcherSingleActiveConsumer.scheduleReadOnActiveConsumer`). It is asked for, since a broker also
+                # repeats itself after a failed read, when nothing comes again (`scheduleReadEntriesWithDelay`)
+                self.outcomes.redeliver_all()
             return
         self.is_active = is_active
         if not is_active and self._connection is not None:
