@@ -12,6 +12,7 @@
 - Tests marked `soak` are deselected unless `--soak` is given, those marked `full` unless `--full` is, which also draws
   more random cases (`tests/profiles.py`).
 - Tests that need a JVM have the marker `java`; worker processes share the tests (`tests/workers.py`).
+- The random choices of Pulsar clients follow from the name of the test (`tests/seeded_clients.py`).
 - Every skipped test is listed at the end with its reason.
 """
 
@@ -47,6 +48,7 @@ from tests.asyncio_errors import no_asyncio_errors
 from tests.interop.java_tools import java_tools
 from tests.loops.factories import LOOPS, loop_factories, reason_to_skip
 from tests.profiles import LEFT_OUT, cases_to_run, choose_profile, current_profile, story_cases
+from tests.seeded_clients import seed_pulsar_clients
 from tests.shared_spark import spark, spark_gateway, spark_with_kafka
 from tests.workers import (
     are_files_named,
@@ -181,7 +183,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Remember the handler of SIGTERM. That of SIGINT is PySpark's from the first Spark session on."""
+    """Seed clients, and remember the handler of SIGTERM. That of SIGINT is PySpark's from the first Spark session on."""
+    seed_pulsar_clients(item.nodeid)
     item.stash[_at_sigterm] = signal.getsignal(signal.SIGTERM)
 
 

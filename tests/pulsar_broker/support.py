@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
-from types import SimpleNamespace
 from typing import Any, Final
 
-import pytest
-
-from asyncgroup.pulsar import core
 from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 
-__all__ = ["HOSTS", "PORT", "early", "embedded", "metadata", "seed_clients"]
+__all__ = ["HOSTS", "PORT", "early", "embedded", "metadata"]
 
 HOSTS: Final = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 """Hosts of the network of virtual time."""
@@ -41,16 +35,6 @@ async def embedded(
 def early(**settings: Any) -> PulsarConsumerConfig:
     """Return the configuration of a consumer whose subscription begins at the first message."""
     return PulsarConsumerConfig(initial_position="earliest", **settings)
-
-
-def seed_clients(monkeypatch: pytest.MonkeyPatch, seed: object) -> None:
-    """Let the random choices of all clients follow from a seed."""
-    numbers = count()
-
-    def new() -> random.Random:
-        return random.Random(f"{seed} client {next(numbers)}")
-
-    monkeypatch.setattr(core, "random", SimpleNamespace(Random=new))
 
 
 def metadata(**fields: object) -> MessageMetadata:

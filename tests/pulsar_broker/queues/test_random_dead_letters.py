@@ -17,7 +17,6 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
-from tests.pulsar_broker.support import seed_clients
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=36_000), pytest.mark.full]
 
@@ -60,8 +59,7 @@ async def collect(client: PulsarClient, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_dead_letters(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed_clients(monkeypatch, seed)
+async def test_dead_letters(seed: int) -> None:
     rng = random.Random(seed)
     mode = rng.choice(["failover", "shared", "key_shared", "exclusive"])
 

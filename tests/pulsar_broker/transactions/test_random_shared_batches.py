@@ -15,7 +15,6 @@ from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.transactions.errors import PulsarTransactionAborted
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
-from tests.pulsar_broker.support import seed_clients
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=7200), pytest.mark.full]
 
@@ -80,8 +79,7 @@ class Worker:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_none_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed_clients(monkeypatch, seed)
+async def test_none_is_lost(seed: int) -> None:
     acked: set[bytes] = set()
     async with EmbeddedPulsar(hosts=["10.0.0.1"], port=6650, topics={"in": 0}) as pulsar:
         pulsar.create_subscription("in", "s")

@@ -18,7 +18,6 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar_broker.embedded import EmbeddedPulsar
 from tests.pulsar_broker.internals import runtime_of
-from tests.pulsar_broker.support import seed_clients
 from tests.pulsar_broker.wire_client import COORDINATORS
 
 pytestmark = pytest.mark.virtual(max_virtual_time=7200)
@@ -65,8 +64,7 @@ async def shout(batch: Sequence[PulsarMessage], output: PulsarTransactionOutput)
 
 @pytest.mark.parametrize("kind", ["failover", "shared", "key_shared"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
-async def test_each_message_counts_once(seed: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed_clients(monkeypatch, f"{seed} {kind}")
+async def test_each_message_counts_once(seed: int, kind: str) -> None:
     dice = random.Random(f"{seed} {kind}")
     topics = {"in": 3, "out": 2}
     deduplication = (kind == "shared") == bool(seed % 2)
