@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -177,3 +178,27 @@ async def test_messages_of_a_batch_come_again_after_a_seek_and_a_redelivery() ->
                 consumer.ack(message)
             await consumer.flush()
         assert runtime_of(pulsar).subscription("t", "s").backlog == 0
+
+
+async def test_a_message_comes_again_if_its_transaction_is_aborted_right_after_its_acknowledgement() -> None:
+    """By the coordinator alone: what was pushed again had arrived with the answer, and was taken for a copy of before."""
+    async with embedded() as (pulsar, client):
+        await send(client, b"0", b"1")
+        async with client.subscribe("t", "s", type="shared", config=early()) as consumer:
+            found = await receive(consumer, 2)
+            subscription = runtime_of(pulsar).subscription("t", "s")
+            ack = subscription.ack_in_transaction
+
+            def ack_and_abort(transaction: Any, *args: Any) -> None:
+                ack(transaction, *args)
+                asyncio.get_running_loop().call_soon(
+                    lambda: subscription.end_transaction(transaction, -1, commits=False)
+                )
+
+            with patch.object(subscription, "ack_in_transaction", ack_and_abort):
+                async with client.transaction() as transaction:
+                    for message in found:
+                        consumer.ack(message, transaction=transaction)
+                    await asyncio.sleep(1)
+                    await transaction.abort()
+            assert {message.value for message in await receive(consumer, 2)} == {b"0", b"1"}

@@ -160,12 +160,20 @@ class PulsarConnection:
         """Whether it has room."""
         return self.protocol.is_writable
 
-    async def request(self, about: str, make: Callable[[int], Command], *, timeout: float | None) -> Any:
+    async def request(
+        self,
+        about: str,
+        make: Callable[[int], Command],
+        *,
+        timeout: float | None,
+        on_answer: Callable[[], object] | None = None,
+    ) -> Any:
         """Send the command that `make(request_id)` returns, and return its answer; `about` names it in errors.
 
+        `on_answer` is called at once when it is answered without an error: the caller goes on only after all that has arrived with it.
         Raises PulsarServerError, RequestTimedOut, ConnectionLost, and what `make` raises.
         """
-        command, waiting = self._start(about, make, timeout)
+        command, waiting = self._start(about, make, timeout, on_answer)
         try:
             answer = await waiting
         except (PulsarServerError, RequestTimedOut) as error:
@@ -197,10 +205,14 @@ class PulsarConnection:
         return self._start(about, make, timeout)[1]
 
     def _start(
-        self, about: str, make: Callable[[int], Command], timeout: float | None
+        self,
+        about: str,
+        make: Callable[[int], Command],
+        timeout: float | None,
+        on_answer: Callable[[], object] | None = None,
     ) -> tuple[Command, asyncio.Future[Any]]:
         self._check_open()
-        number, waiting = self._requests.future(about, timeout)
+        number, waiting = self._requests.future(about, timeout, on_answer)
         return self._send_request(number, make), waiting
 
     def call_with_answer(

@@ -130,10 +130,13 @@ class PendingRequests:
             self._arm(deadline)
         return number
 
-    def future(self, about: str, timeout: float | None) -> tuple[int, asyncio.Future[Command]]:
-        """Return the id of a new request, and the future of its answer."""
+    def future(
+        self, about: str, timeout: float | None, on_answer: Callable[[], object] | None = None
+    ) -> tuple[int, asyncio.Future[Command]]:
+        """Return the id of a new request, and the future of its answer; `on_answer` is called before what has arrived after the answer."""
         future: asyncio.Future[Command] = self._loop.create_future()
-        number = self.begin(about, timeout, partial(_settle, future))
+        done = partial(_settle, future)
+        number = self.begin(about, timeout, done if on_answer is None else partial(_call, on_answer, done))
         future.add_done_callback(partial(self._forget, number))
         return number, future
 
@@ -227,6 +230,14 @@ def _settle(future: asyncio.Future[Command], answer: Command | None, error: Exce
         future.exception()  # the caller may be gone
     elif answer is not None:
         future.set_result(answer)
+
+
+def _call(
+    on_answer: Callable[[], object], done: Answered, answer: Command | None, error: Exception | None
+) -> None:
+    if error is None:
+        on_answer()
+    done(answer, error)
 
 
 class RequestRate:

@@ -14,7 +14,8 @@ them conflicts, see `_send_alone`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -245,24 +246,32 @@ class _TransactionAcks:
         if cumulative is not None:
             message, size, attachment = cumulative
             unacked = full_set(size) & ~full_set(message.batch_index + 1) if size else 0
-            await self._request(AckType.CUMULATIVE, [_id_of(message[:2], unacked, size)])
-            if attachment != outcomes.attachment:
-                outcomes.drop_queued_up_to(message)
+            ids = [_id_of(message[:2], unacked, size)]
+
+            def accepted() -> None:
+                if attachment != outcomes.attachment:
+                    outcomes.drop_queued_up_to(message)
+
+            await self._request(AckType.CUMULATIVE, ids, accepted)
             return
         sent = {key: self._next.pop(key) for key in list(islice(self._next, MAX_IDS))}
         try:
-            await self._request(AckType.INDIVIDUAL, list(_ids_of(sent)))
+            await self._request(AckType.INDIVIDUAL, list(_ids_of(sent)), partial(self._accepted, sent))
         except BaseException as error:
             is_shared = not outcomes.kind.in_order
             if is_shared and isinstance(error, PulsarServerError) and error.code == _CONFLICT:
                 self._failed += await self._send_alone(sent)
             else:
                 self._failed += sent.values()
-            raise
-        finally:
             self._release(sent)
+            raise
+
+    def _accepted(self, entries: dict[EntryKey, AckedInTransaction]) -> None:
+        """The broker has these acknowledgements: what it pushes from now on comes again by an abort, perhaps of the coordinator alone."""
+        self._release(entries)
+        outcomes = self._consumer.outcomes
         # the copies that the broker has pushed before it had their acknowledgement
-        late = (acked for acked in sent.values() if acked.attachment != outcomes.attachment)
+        late = (acked for acked in entries.values() if acked.attachment != outcomes.attachment)
         outcomes.drop_queued(each for acked in late for each in acked.ids)
 
     async def _send_alone(self, entries: dict[EntryKey, AckedInTransaction]) -> list[AckedInTransaction]:
@@ -276,7 +285,7 @@ class _TransactionAcks:
         others = [(key, each) for key, acked in entries.items() for each in self._taken_with(key, acked)]
         answers = await asyncio.gather(
             *(
-                self._request(AckType.INDIVIDUAL, list(_ids_of({key: each})), is_last_chance=True)
+                self._request(AckType.INDIVIDUAL, list(_ids_of({key: each})), None, is_last_chance=True)
                 for key, each in (*parts, *others)
             ),
             return_exceptions=True,
@@ -294,7 +303,12 @@ class _TransactionAcks:
         return found
 
     async def _request(
-        self, kind: AckType, ids: list[MessageIdData], *, is_last_chance: bool = False
+        self,
+        kind: AckType,
+        ids: list[MessageIdData],
+        on_answer: Callable[[], object] | None,
+        *,
+        is_last_chance: bool = False,
     ) -> None:
         """Send an acknowledgement; after the timeout only with `is_last_chance`, as it would come after the end."""
         consumer, most, least = self._consumer, *self._transaction.txn_id
@@ -315,6 +329,7 @@ class _TransactionAcks:
                         request_id=number,
                     ),
                     timeout=max(retry.left, 0.001),
+                    on_answer=on_answer,
                 )
             except PulsarServerError as error:
                 if error.code != ServerError.SERVICE_NOT_READY:  # this one is not processed
