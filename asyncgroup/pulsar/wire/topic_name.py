@@ -72,8 +72,12 @@ class TopicName(NamedTuple):
 
 def topics_hash(names: Iterable[str]) -> str:
     """Return the hash of a list of topics, as brokers compute it: of the sorted names, the CRC-32C in little-endian hex."""
-    # sorted as Java's strings are, by UTF-16
-    text = ",".join(sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
+    found = list(names)
+    if "".join(found).isascii():
+        found.sort()
+    else:  # as Java's strings are sorted, by UTF-16
+        found.sort(key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    text = ",".join(found)
     return crc32c(encode_text(text)).to_bytes(4, "little").hex()
 
 

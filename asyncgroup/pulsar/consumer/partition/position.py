@@ -2,7 +2,7 @@
 
 The broker keeps the position of a durable subscription. It forgets one that is not durable with its connection: the consumer
 begins after what was taken. Before it has taken a message it begins where it has begun before: at `latest`, or at a time, only the
-broker knows where that is, so it is asked.
+broker knows where that is, so it is asked once.
 """
 
 from __future__ import annotations

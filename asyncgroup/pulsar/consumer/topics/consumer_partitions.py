@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import wait_shielded
@@ -16,6 +17,9 @@ from asyncgroup.pulsar.wire.topic_name import TopicName
 __all__ = ["ConsumedPartition", "ConsumerPartitions"]
 
 _log = escaping_logger("asyncgroup.pulsar")
+
+MANY: Final = 64
+"""Partitions from which on their number is rounded up by at most a sixteenth."""
 
 
 class ConsumedPartition(PulsarConsumerListener):
@@ -86,6 +90,7 @@ class ConsumerPartitions:
         self._creates_topics = creates_topics
         self._waiting = 0  # messages that receivers wait for
         self._is_paused = config.start_paused
+        self._limits: tuple[int, int | None] | None = None  # the messages and bytes that each queues
         self.parts: dict[TopicName, ConsumedPartition] = {}
         """The partitions that have a consumer."""
         self._by_topic: dict[str, dict[int, ConsumedPartition]] = {}
@@ -159,15 +164,22 @@ class ConsumerPartitions:
 
     def _divide(self, count: int) -> tuple[int, int | None]:
         """Let each of `count` partitions queue its share; return its messages and bytes."""
-        size, max_bytes = self._share(count)
-        for part in self.parts.values():
-            part.consumer.set_limits(size, max_bytes)
-        return size, max_bytes
+        size, max_bytes = limits = self._share(count)
+        if limits != self._limits:
+            self._limits = limits
+            for part in self.parts.values():
+                part.consumer.set_limits(size, max_bytes)
+        return limits
 
     def _share(self, partitions: int) -> tuple[int, int | None]:
         """Return the messages and bytes that each partition may queue, of this number."""
         config = self._config
         partitions = max(partitions, 1)
+        if (
+            partitions >= MANY
+        ):  # rounded up: the shares of all do not change with each topic that a pattern gets
+            step = 1 << partitions.bit_length() - 5
+            partitions = -(-partitions // step) * step
         size = min(config.receiver_queue_size, config.max_total_receiver_queue_size // partitions)
         max_bytes = config.receiver_queue_bytes
         least = min(1, config.receiver_queue_size)

@@ -133,10 +133,11 @@ class PatternTopics:
             for key, error in self.errors.items()
             if key in self._listed or key == self._pattern.text
         }
-        gone = {each for each in self._members.names() if each not in self._wanted}
+        gone = set(self._members.names()) - self._wanted
         await self._members.remove(gone | ended)
-        missing = [each for each in sorted(self._wanted) if str(each) not in self.errors]
-        self._members.start(core, missing, is_new=True)
+        missing = self._wanted.difference(self._members.names())
+        new = sorted(each for each in missing if str(each) not in self.errors)
+        self._members.start(core, new, is_new=True)
 
     def _compare(self) -> None:
         """If the broker's list differs from what its updates have made of the last one, it is due."""
