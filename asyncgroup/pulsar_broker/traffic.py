@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Never, Self
 
 from asyncgroup.broker.traffic.fault import RequestFault
 from asyncgroup.broker.traffic.history import TrafficHistory
 from asyncgroup.broker.traffic.injection import Injection, Injector
-from asyncgroup.broker.traffic.matching import check_counts, request_filter
+from asyncgroup.broker.traffic.matching import check_counts, check_no_actions, request_filter
 from asyncgroup.broker.traffic.recorder import RecordedExchange, TrafficRecorder
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.escaping import printable
@@ -170,6 +170,7 @@ class PulsarFaults:
         where: Callable[[Any], object] | None = None,
         nth: int = 1,
         times: int | None = 1,
+        **actions: Never,
     ) -> PulsarFault:
         """Create a fault for requests that match all arguments given; its methods set what happens.
 
@@ -178,6 +179,7 @@ class PulsarFaults:
         """
         if api is not None:
             _check_api(api)
+        check_no_actions(PulsarFault, actions)
         check_counts(nth, times)
         name = None if topic is None else TopicName.parse(topic)
 

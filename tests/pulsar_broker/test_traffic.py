@@ -150,6 +150,14 @@ async def test_what_names_no_command_and_no_error() -> None:
             fault.error(99)
 
 
+async def test_an_action_among_the_arguments_that_select_requests() -> None:
+    async with embedded() as (pulsar, _):
+        wrong: dict[str, Any] = {"disconnect": "after"}
+        with pytest.raises(ConfigError, match=r"it is a method of the fault: on\(…\)\.disconnect\('after'\)"):
+            pulsar.faults.on("Send", **wrong)
+        assert not pulsar.faults.unused
+
+
 async def test_the_story_of_a_program() -> None:
     async with embedded() as (pulsar, client):
         pulsar.create_topic("orders", partitions=2)

@@ -17,7 +17,7 @@ was withdrawn by `cancel()` or `clear()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Never, Self, TypeAlias
 
 from asyncgroup.broker.control.injection import InjectedError, KafkaInjection
 from asyncgroup.broker.control.message_fields import group_ids_in, parse_error_code
@@ -25,7 +25,7 @@ from asyncgroup.broker.control.recorder import Exchange
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.traffic.fault import RequestFault
 from asyncgroup.broker.traffic.injection import Cut, Injector
-from asyncgroup.broker.traffic.matching import check_counts, request_filter
+from asyncgroup.broker.traffic.matching import check_counts, check_no_actions, request_filter
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire.apis import API_BY_NAME
@@ -119,6 +119,7 @@ class Faults:
         where: Callable[[Any], object] | None = None,
         nth: int = 1,
         times: int | None = 1,
+        **actions: Never,
     ) -> Fault:
         """Create a fault for requests that match all arguments given.
 
@@ -131,6 +132,7 @@ class Faults:
         """
         if api is not None and api not in API_BY_NAME:
             raise UsageError(f"unknown API {api!r}; the APIs are {', '.join(sorted(API_BY_NAME))}")
+        check_no_actions(Fault, actions)
         check_counts(nth, times)
 
         def has_names(context: RequestContext, request: Any) -> bool:

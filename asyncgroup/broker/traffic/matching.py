@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from asyncgroup.broker.traffic.recorder import RequestInfo
 from asyncgroup.errors import ConfigError
 
-__all__ = ["RequestFilter", "check_counts", "request_filter"]
+__all__ = ["RequestFilter", "check_counts", "check_no_actions", "request_filter"]
 
 RequestFilter: TypeAlias = Callable[[Any, Any], bool]
 """Returns whether a fault is for a request: called with its RequestInfo and its message."""
@@ -48,3 +48,12 @@ def check_counts(nth: int, times: int | None) -> None:
         raise ConfigError("nth", nth, "1 (the first matching request) or more")
     if times is not None and times < 1:
         raise ConfigError("times", times, "1 or more, or None for all")
+
+
+def check_no_actions(fault: type, others: Mapping[str, object]) -> None:
+    """Raise for arguments of `on` that select no requests: ConfigError for an action, which is a method of the `fault`, else TypeError."""
+    for name, value in others.items():
+        if name.startswith("_") or not hasattr(fault, name):
+            raise TypeError(f"on() got an unexpected keyword argument {name!r}")
+        argument = "" if value is True else repr(value)
+        raise ConfigError(name, value, f"it is a method of the fault: on(…).{name}({argument})")

@@ -164,6 +164,19 @@ async def test_invalid_faults(cluster, make):
     cluster.faults.clear()
 
 
+async def test_an_action_among_the_arguments_that_select_requests(cluster):
+    with pytest.raises(
+        ConfigError,
+        match=r"disconnect='after' is not allowed: it is a method of the fault: on\(…\)\.disconnect\('after'\)",
+    ):
+        cluster.faults.on("Fetch", disconnect="after")
+    with pytest.raises(ConfigError, match=r"on\(…\)\.hold\(\)$"):
+        cluster.faults.on("Fetch", hold=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'topick'"):
+        cluster.faults.on("Fetch", topick="t")
+    assert not cluster.faults
+
+
 # -- mutate, answer, observe, slow_node ----------------------------------------------------------------------
 
 
