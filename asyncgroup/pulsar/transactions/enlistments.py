@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from itertools import chain
 from typing import Protocol, TypeVar
 
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.lifecycle import mark_retrieved, start_task
 from asyncgroup.pulsar.transactions.coordinators import PulsarCoordinators
 from asyncgroup.pulsar.transactions.operations import TransactionOperations
@@ -86,6 +86,8 @@ class TransactionEnlistments:
         except AsyncGroupError as error:
             self.operations.fail(error)
             raise self._error_of(error) from error
+        except asyncio.CancelledError:
+            raise self._error_of(ClosedError("it has ended")) from None
 
     @property
     def topics(self) -> list[str]:
@@ -118,7 +120,9 @@ class TransactionEnlistments:
             participant.abort_begins()
 
     def end(self, *, is_committed: bool) -> None:
-        """Notify the participants, and forget them."""
+        """Notify the participants, and forget them; add nothing more."""
+        for added in chain(self._topics.values(), self._subscriptions.values()):
+            added.cancel()
         participants, self._participants = self._participants, {}
         self._flushes.clear()
         for participant in chain.from_iterable(participants.values()):

@@ -12,6 +12,7 @@ from asyncgroup.pulsar import (
     PulsarConsumerConfig,
     PulsarConsumeTransformProduce,
     PulsarMessage,
+    PulsarTransactionAborted,
     PulsarTransactionConflict,
     PulsarTransactionOutput,
 )
@@ -65,3 +66,26 @@ async def test_a_transaction_that_fails_before_its_acknowledgements(kind: str) -
                 await asyncio.sleep(1)
         task.cancel()
         assert [m.value for m in pulsar.messages("out") if m.committed] == [b"A", b"B"]
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared", "failover"])
+async def test_a_message_whose_newer_copy_is_dropped_by_an_acknowledgement_that_is_never_sent(
+    kind: str,
+) -> None:
+    """The topic is loaded again, so that the message waits here again when it is acknowledged; the transaction times out."""
+    async with (
+        EmbeddedPulsar(topics={"in": {"messages": ["a"]}}) as pulsar,
+        PulsarClient(pulsar.service_url) as client,
+        client.subscribe("in", "s", type=kind, config=EARLY) as consumer,
+    ):
+        message = await consumer.receive()
+        pulsar.unload("in")
+        async with asyncio.timeout(30):
+            while not consumer.queued:
+                await asyncio.sleep(0.1)
+        pulsar.faults.on("AddSubscriptionToTxn", times=100).error("ServiceNotReady")
+        with pytest.raises(PulsarTransactionAborted):
+            async with client.transaction(1.0) as transaction:
+                consumer.ack(message, transaction=transaction)
+        async with asyncio.timeout(30):
+            assert (await consumer.receive()).value == b"a"

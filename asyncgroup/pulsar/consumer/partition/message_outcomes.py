@@ -132,16 +132,18 @@ class MessageOutcomes:
 
     def settle_in_transaction(
         self, message: PulsarMessage | MessageId, found: MessageId, *, cumulative: bool
-    ) -> None:
-        """A transaction has acknowledged a message with this id: deliver it no more, unless the broker pushes it again."""
+    ) -> bool:
+        """A transaction has acknowledged a message with this id: deliver it no more, unless the broker pushes it again.
+
+        Return whether a newer copy was queued.
+        """
         if cumulative:
             self._nacks.discard_up_to(found)
         else:
             self._nacks.discard(found)
-        if self._may_be_queued(message):
-            self._drop_queued(
-                lambda queued: queued.message_id <= found if cumulative else queued.message_id == found
-            )
+        return self._may_be_queued(message) and self._drop_queued(
+            lambda queued: queued.message_id <= found if cumulative else queued.message_id == found
+        )
 
     def drop_queued(self, acked: Iterable[MessageId]) -> None:
         """The broker has acknowledgements of these messages: deliver no copies that it has pushed before."""
@@ -156,9 +158,12 @@ class MessageOutcomes:
         """Whether it has come again since it was taken, so that it is acknowledged while it is queued."""
         return isinstance(message, PulsarMessage) and message.attachment != self.attachment
 
-    def _drop_queued(self, is_acked: Callable[[PulsarMessage], bool]) -> None:
+    def _drop_queued(self, is_acked: Callable[[PulsarMessage], bool]) -> bool:
+        """Return whether there was one."""
+        before = len(self._queue)
         self._queue.discard(is_acked)
         self._flow()
+        return len(self._queue) < before
 
     def current_id(self, message: PulsarMessage | MessageId) -> MessageId | None:
         """Return the id of a message; None for a message of before the last seek. Raises ClosedError."""

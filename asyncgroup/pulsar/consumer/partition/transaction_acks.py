@@ -104,8 +104,10 @@ class ConsumerTransactions:
                 "a message, or its message_id: a parsed id of a batch has no batch_size",
             )
         attachment = message.attachment if isinstance(message, PulsarMessage) else outcomes.attachment
-        self._of(transaction).add(found, size, attachment, cumulative=cumulative)
-        outcomes.settle_in_transaction(message, found, cumulative=cumulative)
+        acks = self._of(transaction)
+        acks.add(found, size, attachment, cumulative=cumulative)
+        if outcomes.settle_in_transaction(message, found, cumulative=cumulative):
+            acks.dropped_copy(found)
 
     def _check(self, transaction: PulsarTransaction) -> None:
         if not isinstance(transaction, PulsarTransaction):
@@ -220,6 +222,12 @@ class _TransactionAcks:
                 self._send_all(), name=f"{self._consumer.name}: ACK in {self._transaction!r}"
             )
             self.task.add_done_callback(mark_retrieved)
+
+    def dropped_copy(self, message: MessageId) -> None:
+        """A newer copy of a message was queued, and is dropped."""
+        for found in (self._next, self._all):
+            if (acked := found.get(message[:2])) is not None:
+                acked.copied_in = self._consumer.outcomes.attachment
 
     async def _send_all(self) -> None:
         failure: Exception | None = None
@@ -350,7 +358,7 @@ class _TransactionAcks:
         self._next = {}
         if self._has_ended and not self._is_aborting:
             failed, self._failed = self._failed, []
-            self._consumer.outcomes.repeat((each, acked.attachment) for acked in failed for each in acked.ids)
+            self._consumer.outcomes.repeat((each, acked.copied_in) for acked in failed for each in acked.ids)
 
     # --- called by the transaction --------------------------------------------------------------------------------------
 
