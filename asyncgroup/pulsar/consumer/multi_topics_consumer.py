@@ -16,7 +16,7 @@ from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.consumer.topics.consumed_topics import ConsumedTopics
 from asyncgroup.pulsar.consumer.topics.consumer_partitions import ConsumedPartition, ConsumerPartitions
 from asyncgroup.pulsar.consumer.topics.partition_calls import call_each
-from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
+from asyncgroup.pulsar.consumer.topics.topic_discovery import TopicDiscovery
 from asyncgroup.pulsar.consumer.topics_pattern import TopicsPattern
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
@@ -27,7 +27,7 @@ __all__ = ["PulsarMultiTopicsConsumer", "consumer_class"]
 
 
 class _Members:
-    """The partitions of a consumer, as PatternTopics sees them."""
+    """The partitions of a consumer, as TopicDiscovery sees them."""
 
     def __init__(self, partitions: ConsumerPartitions, config: PulsarConsumerConfig) -> None:
         self._partitions = partitions
@@ -54,7 +54,7 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
     Messages are acknowledged as messages, or by a TopicMessageId: an id alone names no topic.
     """
 
-    _pattern: PatternTopics | None = None
+    _pattern: TopicDiscovery | None = None
     _topics_pattern: TopicsPattern | None = None
 
     def _choose(self, topic: str | Collection[str] | re.Pattern[str]) -> str:
@@ -76,7 +76,7 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
             return super()._consumed_topics()
         members = _Members(self._partitions, self.config)
         period = self.config.pattern_auto_discovery_period
-        self._pattern = PatternTopics(self._topics_pattern, members, period)
+        self._pattern = TopicDiscovery(self._topics_pattern, members, period)
         return self._pattern
 
     @property

@@ -14,7 +14,7 @@ from typing import Final
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConsumerBusy
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
-from asyncgroup.pulsar.consumer.topics.pattern_topics import PatternTopics
+from asyncgroup.pulsar.consumer.topics.topic_discovery import TopicDiscovery
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire.server_errors import ServerError
@@ -40,7 +40,7 @@ def _full_name(tp: TopicPartition) -> str:
 
 
 class _Members:
-    """The partitions of a queue, as PatternTopics sees them."""
+    """The partitions of a queue, as TopicDiscovery sees them."""
 
     def __init__(self, partitions: SubscribedPartitions) -> None:
         self._partitions = partitions
@@ -91,10 +91,10 @@ class SubscribedPartitions(PartitionOwner):
         self._unasked: dict[QueuePartition, None] = {}  # without a permit; used without a receiver queue
         self._closes: set[asyncio.Task[None]] = set()  # of the consumers of refused partitions
         self._changed = asyncio.Event()
-        self._pattern: PatternTopics | None = None
+        self._pattern: TopicDiscovery | None = None
         if plan.pattern is not None:
             period = plan.source.pattern_auto_discovery_period
-            self._pattern = PatternTopics(plan.pattern, _Members(self), period)
+            self._pattern = TopicDiscovery(plan.pattern, _Members(self), period)
         self._is_opening = True
         self._is_closed = False
         self._failure: Exception | None = None
@@ -147,7 +147,7 @@ class SubscribedPartitions(PartitionOwner):
             self._fail(error)
         self._changed.set()
 
-    async def _find(self, pattern: PatternTopics) -> None:
+    async def _find(self, pattern: TopicDiscovery) -> None:
         """Begin with the topics of a pattern that there are."""
         try:
             await pattern.find(self._core())

@@ -1,4 +1,4 @@
-"""PatternTopics: the topics of a consumer by a pattern, as they are created and deleted (Java's `PatternMultiTopicsConsumerImpl`).
+"""TopicDiscovery: the topics of a consumer by a pattern, as they are created and deleted (Java's `PatternMultiTopicsConsumerImpl`).
 
 The broker's list has topics without partitions and partitions, each of which is consumed for itself: a new partition is a new name.
 A broker that watches the topics sends what changes. The list is asked for again when a watch begins, since topics may have come
@@ -22,7 +22,7 @@ from asyncgroup.pulsar.wire.commands import CommandWatchTopicUpdate
 from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName, topics_hash
 
-__all__ = ["PatternMembers", "PatternTopics"]
+__all__ = ["PatternMembers", "TopicDiscovery"]
 
 _log = escaping_logger("asyncgroup.pulsar")
 
@@ -37,7 +37,7 @@ class PatternMembers(Protocol):
     def start(self, core: ClientCore, names: Iterable[TopicName], *, is_new: bool) -> None:
         """Consume some, of which others may have a consumer; `is_new`: they were not in the first list.
 
-        What ends them is given to `PatternTopics.on_end`.
+        What ends them is given to `TopicDiscovery.on_end`.
         """
         ...
 
@@ -50,7 +50,7 @@ class PatternMembers(Protocol):
         ...
 
 
-class PatternTopics:
+class TopicDiscovery:
     """Topics that match a pattern. One that cannot be consumed stops no other; it is tried again with the next list.
 
     `period` is the time between lists without a watch; 0 for never.
@@ -73,7 +73,7 @@ class PatternTopics:
         """Why topics are not consumed, and under the pattern why there is no list."""
 
     def __repr__(self) -> str:
-        return f"<PatternTopics {self._pattern}: {len(self._listed)} listed, {len(self.errors)} errors>"
+        return f"<TopicDiscovery {self._pattern}: {len(self._listed)} listed, {len(self.errors)} errors>"
 
     async def open(self, core: ClientCore) -> bool:
         """Subscribe to those that there are. Raises if none of them can be consumed."""
