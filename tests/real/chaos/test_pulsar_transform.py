@@ -210,6 +210,8 @@ async def test_kills_of_processes_and_of_the_broker(
 
 @pytest.mark.full
 @pytest.mark.timeout(300)
-async def test_two_kills_of_a_process_and_resets(pulsar_to_break: ApachePulsar, tmp_path: Path) -> None:
+async def test_two_kills_of_a_process_one_of_the_broker_and_resets(
+    pulsar_to_break: ApachePulsar, tmp_path: Path
+) -> None:
     story = TransformStory(pulsar_to_break, tmp_path, random.Random(), "shared")
-    print(await run_story(story, 1_500, 150, kills=2, resets=4, restarts=0))
+    print(await run_story(story, 1_500, 150, kills=2, resets=4, restarts=1))
