@@ -12,7 +12,7 @@ from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS, AckBatch, Pend
 from asyncgroup.pulsar.consumer.acks.unacked import UNKNOWN_END, AckedEntry, EntryKey, UnackedEntries
 from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import CommandAck
-from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.message_id import BatchMessageId, MessageId
 from tests.profiles import examples
 from tests.pulsar.consumer.support import batch, batch_body, entry_of, id_of, metadata, pushed, single
 
@@ -130,6 +130,31 @@ def test_unwanted_messages_are_not_waited_for() -> None:
     entries = UnackedEntries(index_acks=True)
     assert entries.arrive(batch(4, 3), unwanted=0b011) == 0b100
     assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0)
+
+
+def test_a_cumulative_acknowledgement_beside_those_of_others_names_what_is_left() -> None:
+    """A cumulative one would replace those in the batch: it ends before, and the messages of the batch are named one by one."""
+    entries, acks = UnackedEntries(index_acks=True), pending()
+    entries.arrive(batch(4, 4, unacked=0b0111))
+    acks.add_cumulative(entries.ack_cumulative(id_of(4, 1)), 0)
+    first, second = take(acks).command(7, None), take(acks).command(7, None)
+    assert (first.ack_type, ids(first)) == (1, [(1, 3, 0)])
+    assert (second.ack_type, ids(second)) == (0, [(1, 4, 0b1100)])
+    acks.add_cumulative(entries.ack_cumulative(id_of(4, 2)), 0)
+    take(acks)
+    assert ids(take(acks).command(7, None)) == [(1, 4, 0b1000)]
+
+
+def test_a_cumulative_acknowledgement_in_a_batch_that_is_not_here() -> None:
+    entries, acks = UnackedEntries(index_acks=True), pending()
+    acks.add_cumulative(entries.ack_cumulative(BatchMessageId(1, 4, -1, 1, 4)), 0)
+    assert ids(take(acks).command(7, None)) == [(1, 3, 0)]
+    assert ids(take(acks).command(7, None)) == [(1, 4, 0b1100)]
+    acks.add_cumulative(entries.ack_cumulative(BatchMessageId(1, 5, -1, 3, 4)), 0)
+    assert ids(take(acks).command(7, None)) == [(1, 5, 0)]
+    acks.add_cumulative(entries.ack_cumulative(MessageId(1, 6, -1, 1)), 0)
+    assert ids(take(acks).command(7, None)) == [(1, 5, 0)], "its size is not known"
+    assert acks.take() is None
 
 
 def test_messages_that_the_broker_has_compacted_do_not_return_after_a_seek() -> None:

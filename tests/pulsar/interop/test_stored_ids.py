@@ -63,3 +63,22 @@ async def test_a_seek_to_a_value_in_chunks(apache_pulsar: RunningPulsar) -> None
     assert found.first_chunk_id is not None
     assert found.first_chunk_id.entry_id == 1
     assert await used_by_java(apache_pulsar, topic, "seek", found) == ["3000"]
+
+
+@pytest.mark.parametrize("client_kind", ["java", "own"])
+async def test_after_a_seek_into_a_batch_no_consumer_gets_what_is_before(
+    apache_pulsar: RunningPulsar, client_kind: str
+) -> None:
+    """Java's client names the messages that are left in its SEEK, and so does this one."""
+    topic = new_topic()
+    async with producer(apache_pulsar, topic, batching_max_messages=4, batching_max_delay=5) as sends:
+        ids = await asyncio.gather(*(sends.send(b"x" * number) for number in range(4)))
+    config = PulsarConsumerConfig(initial_position="earliest")
+    async with PulsarClient(apache_pulsar.service_url) as client, asyncio.timeout(150):
+        if client_kind == "java":
+            assert await used_by_java(apache_pulsar, topic, "seek", ids[2]) == ["2"]
+        else:
+            async with client.subscribe(topic, "s", type="shared", config=config) as first:
+                await first.seek(MessageId.from_bytes(bytes(ids[2])))
+        async with client.subscribe(topic, "s", type="shared", config=config) as consumer:
+            assert [(await consumer.receive()).value for _ in range(2)] == [b"xx", b"xxx"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
 from asyncgroup.pulsar import MessageId, PulsarClient, PulsarTopicConsumer
 from asyncgroup.pulsar_broker import EmbeddedPulsar
+from tests.profiles import thinned
 from tests.pulsar_broker.internals import runtime_of
 from tests.pulsar_broker.subscriptions.seek_stories import (
     positions,
@@ -18,7 +20,7 @@ from tests.pulsar_broker.subscriptions.seek_stories import (
 from tests.pulsar_broker.support import early, embedded
 from tests.pulsar_broker.wire_client import WireClient
 
-pytestmark = pytest.mark.virtual
+pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
 
 async def test_what_is_pushed() -> None:
@@ -114,3 +116,67 @@ async def test_a_message_comes_again_that_alone_of_its_batch_was_acknowledged(ki
                 await consumer.seek(found[-1])
                 found = [await consumer.receive()]
             assert found[0].value == b"13"
+
+
+@pytest.mark.parametrize("number", [4, 6, 7, 12])
+@pytest.mark.parametrize("inclusive", [True, False])
+async def test_a_subscription_is_moved_back_after_the_seek(number: int, inclusive: bool) -> None:
+    """By the admin API, or another consumer: what is before the start is wanted again, and was acknowledged without delivery."""
+    async with embedded() as (pulsar, client):
+        ids = await written(client)
+        async with client.subscribe("t", "s", config=early()) as consumer, asyncio.timeout(60):
+            await consumer.seek(ids[number], inclusive=inclusive)
+            await asyncio.sleep(5)
+            subscription = runtime_of(pulsar).subscription("t", "s")
+            runtime_of(pulsar).nodes[1].close_consumers(subscription)
+            subscription.seek(1 if number < 8 and inclusive else 0)
+            await asyncio.sleep(5)
+            found = [await consumer.receive()]
+            while found[-1].value != b"30":
+                found.append(await consumer.receive())
+            assert len(found) == (9 if number < 8 and inclusive else 13)
+
+
+@pytest.mark.parametrize("seed", thinned(range(60), 4))
+async def test_random_seeks_of_a_subscription_that_two_share(seed: int) -> None:
+    """With lost connections and unloads in between, both get all messages from the position on, and none before."""
+    rng = random.Random(seed)
+    async with embedded() as (pulsar, client):
+        ids = await written(client)
+        config = early(receiver_queue_size=rng.choice([1, 3, 1000]))
+        subscribe = {"type": rng.choice(["shared", "key_shared"]), "config": config}
+        async with (
+            client.subscribe("t", "s", **subscribe) as first,
+            client.subscribe("t", "s", **subscribe) as second,
+        ):
+            has_sought: set[PulsarTopicConsumer] = set()
+            entries = set()
+            for _ in range(4):
+                await shared_by_two(first, second)
+                seeker, other = rng.sample([first, second], 2)
+                number, inclusive = rng.randrange(len(ids)), rng.random() < 0.5
+                entry = ids[number][:2]
+                if entry in entries or any(
+                    each.partitions[0].position.has_acked_in(entry) for each in (first, second)
+                ):
+                    continue  # the broker, or the other consumer, may leave out more
+                has_sought.add(seeker)
+                entries.add(entry)
+                disturbing = asyncio.create_task(disturb(pulsar, rng))
+                await seeker.seek(ids[number], inclusive=inclusive)
+                await disturbing
+                found = set(await shared_by_two(first, second))
+                begin = number if inclusive else number + 1
+                if other in has_sought:  # it may ignore an ack set, as that may be of before its own seek
+                    found -= {b"%d%d" % (begin // 4, each) for each in range(begin % 4)}
+                assert sorted(found) == [b"%d%d" % (each // 4, each % 4) for each in range(begin, 13)]
+                assert runtime_of(pulsar).subscription("t", "s").backlog == 0
+
+
+async def disturb(pulsar: EmbeddedPulsar, rng: random.Random) -> None:
+    for _ in range(rng.randrange(3)):
+        await asyncio.sleep(rng.choice([0, 0.001, 0.05, 0.3, 2]))
+        if rng.random() < 0.5:
+            runtime_of(pulsar).nodes[1].cut()
+        else:
+            pulsar.unload("t")

@@ -19,7 +19,12 @@ from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
 from asyncgroup.pulsar.consumer.partition.identity import ConsumerIdentity
 from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
 from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition
-from asyncgroup.pulsar.wire.commands import Command, CommandGetLastMessageId, CommandGetLastMessageIdResponse
+from asyncgroup.pulsar.wire.commands import (
+    Command,
+    CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
+    MessageIdData,
+)
 from asyncgroup.pulsar.wire.message_id import MessageId
 
 __all__ = ["SubscriptionPosition"]
@@ -54,6 +59,8 @@ class SubscriptionPosition:
         """Whether the broker forgets a position to which a consumer can return."""
         self._is_unknown = self._is_kept_here and identity.config.initial_position == "latest"
         """Whether only the broker knows where the subscription begins."""
+        self._is_start_named = False
+        """Whether the last seek has named the messages before the start in its batch."""
         self._seeks = 0
         self._parts = parts
         self._outcomes = outcomes
@@ -90,6 +97,14 @@ class SubscriptionPosition:
             start = StartPosition.at(MessageId.of(read), inclusive=False)
             self._parts.subscribing.start = self._parts.arrivals.start = start
 
+    def closed_by_broker(self) -> None:
+        """The broker has closed the consumer: the topic moves, or another consumer or the admin API has moved the subscription.
+
+        So messages before the start are wanted unless the broker leaves them out.
+        """
+        if self._is_start_named and not self.is_seeking:
+            self._parts.arrivals.is_start_known = True
+
     def detach(self) -> None:
         """The consumer is not registered any more; of a subscription that is not durable the broker forgets the position."""
         if self._is_durable or self.is_seeking:
@@ -118,15 +133,27 @@ class SubscriptionPosition:
         self._outcomes.drop_queue()
         self._on_restart()
 
-    def end_seek(self, start: StartPosition | None, last: EntryKey, bound: MessageId | None = None) -> None:
+    def end_seek(
+        self,
+        start: StartPosition | None,
+        last: EntryKey,
+        bound: MessageId | None = None,
+        position: MessageIdData | None = None,
+    ) -> None:
         """The subscription was moved: forget all that was before. `last` is the last entry that may have been acknowledged.
 
         Without a `start` it is at `bound`, EARLIEST or LATEST, or for a time after EARLIEST; None if it may be where it was.
+        `position` is what the broker knows of the start.
         """
         self._seeks += 1
         self._outcomes.begin_after_seek()
         self._parts.arrivals.start = start
-        if not self._is_durable:
+        if self._is_durable:
+            known = None if start is None or position is None else position
+            self._parts.arrivals.moved_to = None if known is None else (known.ledger_id, known.entry_id)
+            self._is_start_named = known is not None and bool(known.ack_set)
+            self._parts.arrivals.is_start_known = False
+        else:
             self._parts.subscribing.start = start
             self._parts.subscribing.bound = bound or self._parts.subscribing.bound
         self._is_unknown = self._is_kept_here and start is None

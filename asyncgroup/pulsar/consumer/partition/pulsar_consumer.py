@@ -368,6 +368,7 @@ class PulsarConsumer:
 
     def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
         """The broker has closed the consumer, as its topic moves or a seek begins; called by the connection."""
+        self.position.closed_by_broker()
         self._registration.lost(
             connection, ConnectionLost(f"{self.name}: the broker has closed it"), assigned_url
         )

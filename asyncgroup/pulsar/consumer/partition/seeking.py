@@ -63,7 +63,7 @@ async def seek(
     finally:
         if is_moved:
             is_last = isinstance(target, MessageId) and target[:2] == LATEST[:2]
-            consumer.position.end_seek(start, last, LATEST if is_last else EARLIEST)
+            consumer.position.end_seek(start, last, LATEST if is_last else EARLIEST, position)
         elif is_sent:  # it may be moved
             consumer.position.end_seek(None, last)
             consumer.outcomes.redeliver_all()

@@ -95,6 +95,10 @@ class Arrivals:
         self._largest = largest
         self.start: StartPosition | None = None
         """Messages before it are not wanted; None if all are."""
+        self.moved_to: EntryKey | None = None
+        """The position to which this consumer has moved a durable subscription: entries before it come if that was moved back later."""
+        self.is_start_known = False
+        """Whether the broker has left out the messages before the start of its batch, unless the subscription was moved back later."""
         self.attachment = 0
         """The number of the registration at a broker."""
 
@@ -155,10 +159,18 @@ class Arrivals:
         return found
 
     def _unwanted(self, entry: Entry) -> int | None:
-        """Return the messages before the start, as bits; None if that is the whole entry."""
+        """Return the messages before the start, as bits; None if that is the whole entry.
+
+        There is no start any more if another consumer, or the admin API, has moved the subscription back.
+        """
         start, key = self.start, entry.id[:2]
         if start is None or key > start.key:
             return 0
+        if self.moved_to is not None and key < self.moved_to:
+            self.start = None
+            return 0
+        if self.is_start_known and key == start.key:
+            return full_set(start.first) & ~entry.unacked
         if key < start.key or start.first >= entry.count:
             return None
         return full_set(start.first)
