@@ -261,6 +261,30 @@ async def test_seeks(apache_pulsar: RunningPulsar, kind: str) -> None:
 
 
 @pytest.mark.full
+async def test_another_consumer_moves_the_subscription_back(apache_pulsar: RunningPulsar) -> None:
+    topic = new_topic()
+    await produce(apache_pulsar, topic, b"0", b"1", b"2", in_batch=True)
+    await produce(apache_pulsar, topic, b"3", b"4")
+    async with consuming(apache_pulsar, topic, "shared") as first:
+        found = await receive(first, 5)
+        for message in found:
+            first.ack(message)
+        await first.flush()
+        for target, inclusive, left in ((found[4], True, 1), (found[3], False, 1), (found[1], True, 4)):
+            await first.seek(target, inclusive=inclusive)
+            for message in await receive(first, left):
+                first.ack(message)
+            await first.flush()
+            async with consuming(apache_pulsar, topic, "shared", start_paused=True) as second:
+                await second.seek(EARLIEST)
+            again = await receive(first, 5)
+            assert sorted(values(again)) == [b"0", b"1", b"2", b"3", b"4"]  # type: ignore[type-var]
+            for message in again:
+                first.ack(message)
+            await first.flush()
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 async def test_large_values_in_chunks(apache_pulsar: RunningPulsar, compression: str) -> None:
     topic, large = new_topic(), random.Random(1).randbytes(3_000_000)
