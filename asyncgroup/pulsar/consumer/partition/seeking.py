@@ -41,10 +41,11 @@ async def seek(
     start = start_of(target, inclusive=inclusive)
     id_or_time = target.message_id if isinstance(target, PulsarMessage) else target
     is_sent = is_moved = False
-    position = (
-        _position(consumer, id_or_time, inclusive=inclusive) if isinstance(id_or_time, MessageId) else None
-    )
-    time = id_or_time if isinstance(id_or_time, int) else None
+    position = time = None
+    if isinstance(id_or_time, MessageId):
+        position = _position(consumer, id_or_time, inclusive=inclusive)
+    else:
+        time = id_or_time
 
     def command(request_id: int) -> CommandSeek:
         nonlocal is_sent
@@ -106,20 +107,16 @@ def _position(consumer: PulsarConsumer, target: MessageId, *, inclusive: bool) -
     """Return the position of a message as `ConsumerImpl.seekAsync` does, or that after it, which Java's client does not know."""
     if target[:2] in (EARLIEST[:2], LATEST[:2]):
         return target.data()
-    if (
-        chunk := target.first_chunk_id
-    ) is not None:  # chunks of values that end after this one may be between its own
+    chunk = target.first_chunk_id
+    if chunk is not None:  # chunks of values that end after this one may be between its own
         return MessageIdData(ledger_id=chunk.ledger_id, entry_id=chunk.entry_id)
     ledger, entry, _, index = target
     size, first = target.batch_size, index if inclusive else index + 1  # the first message that is wanted
     if not inclusive and (index < 0 or first == size):
         return MessageIdData(ledger_id=ledger, entry_id=entry + 1)
-    ack_set: list[int] = []
-    if (
-        first > 0
-        and size is not None
-        and size <= MAX_BATCH
-        and not consumer.position.has_acked_in((ledger, entry))
-    ):
-        ack_set = words_of(full_set(size) & ~full_set(first))
-    return MessageIdData(ledger_id=ledger, entry_id=entry, ack_set=ack_set)
+    is_named = first > 0 and size is not None and size <= MAX_BATCH
+    if not is_named or consumer.position.has_acked_in((ledger, entry)):
+        return MessageIdData(ledger_id=ledger, entry_id=entry)
+    assert size is not None
+    left = full_set(size) & ~full_set(first)
+    return MessageIdData(ledger_id=ledger, entry_id=entry, ack_set=words_of(left))
