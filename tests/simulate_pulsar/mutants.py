@@ -280,7 +280,7 @@ TRANSACTIONAL: Final = [
         "a commit acknowledges nothing",
         TopicSubscription,
         "_end_transaction",
-        "self._ack_entry(entry, unacked)",
+        "self._ack_entry(entry, unacked, self.cursor.commit)",
         "pass",
         1000000,
     ),

@@ -21,6 +21,7 @@ class Cursor:
         self._unacked: dict[int, int] = {}  # of batches that are acknowledged in part
         self.reserved: dict[int, int] = {}
         """Entries that open transactions have acknowledged: those of their messages, as bits, that they have not."""
+        self._committed: dict[int, int] = {}  # of those batches: what transactions have not acknowledged
         self.acked_count = 0
         """The number of acknowledgements of whole entries."""
 
@@ -78,8 +79,18 @@ class Cursor:
         self._unacked.pop(entry.index, None)
         if self.reserved:
             self.reserved.pop(entry.index, None)
+        if self._committed:
+            self._committed.pop(entry.index, None)
         self.acked_count += self._window.ack(entry.index)
         return True
+
+    def commit(self, entry: StoredEntry, unacked: int) -> bool:
+        """Acknowledge messages of an entry as `ack`, for a transaction."""
+        whole = self.ack(entry, unacked)
+        if not whole:
+            before = self._committed.get(entry.index, full_set(entry.count))
+            self._committed[entry.index] = before & unacked
+        return whole
 
     def ack_up_to(self, entry: StoredEntry, unacked: int) -> bool:
         """Acknowledge all messages of a batch but those in `unacked`, the last ones, as `ack`.
@@ -102,13 +113,15 @@ class Cursor:
             self._unacked = {each: bits for each, bits in self._unacked.items() if each >= index}
             if self.reserved:
                 self.reserved = {each: bits for each, bits in self.reserved.items() if each >= index}
+            if self._committed:
+                self._committed = {each: bits for each, bits in self._committed.items() if each >= index}
 
     def reset(self, index: int, *, is_shared: bool) -> None:
-        """Continue at an entry; of a shared subscription acknowledged messages of batches stay so.
+        """Continue at an entry; of a shared subscription acknowledged messages of batches stay so, of others those of transactions.
 
         `ManagedCursorImpl.internalResetCursor` forgets them. But `PendingAckHandleImpl` has a copy of those that were acknowledged in
-        a Shared or Key_Shared subscription, and the dispatcher goes on to leave them out.
+        a transaction, or in a Shared or Key_Shared subscription, and the dispatcher goes on to leave them out.
         """
         self._window = AckWindow(index)
         if not is_shared:
-            self._unacked.clear()
+            self._unacked = self._committed.copy()

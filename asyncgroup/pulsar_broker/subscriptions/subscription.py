@@ -234,7 +234,7 @@ class TopicSubscription:
             if up_to is not None:
                 self._ack_up_to(*up_to)
             for entry, unacked in acked:
-                self._ack_entry(entry, unacked)
+                self._ack_entry(entry, unacked, self.cursor.commit)
             self.dispatch()
         elif (
             self._dispatcher is not None and acked

@@ -218,6 +218,30 @@ async def test_a_cumulative_acknowledgement_leaves_what_others_have_acknowledged
     assert await acknowledge_up_to(apache_pulsar.service_url, number, ending) == left
 
 
+async def seek_to_what_a_transaction_has_acknowledged(service_url: str, kind: str) -> list[bytes | None]:
+    """Acknowledge the last message of a batch in a transaction, and seek to it; return what comes."""
+    topic = new_topic()
+    async with PulsarClient(service_url, PulsarConfig(operation_timeout=LIMIT)) as client:
+        async with client.producer(topic, PulsarProducerConfig(batching_max_delay=1.0)) as producer:
+            for each in range(4):
+                await producer.enqueue(b"%d" % each)
+            await producer.flush()
+        async with subscribed(client, topic, kind) as consumer:
+            async with asyncio.timeout(LIMIT):
+                messages = [await consumer.receive() for _ in range(4)]
+            async with client.transaction() as txn:
+                consumer.ack(messages[3], transaction=txn)
+            await asyncio.sleep(0.5)
+            await consumer.seek(messages[3])
+            return await values(consumer, 1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+async def test_a_seek_to_what_a_transaction_has_acknowledged(apache_pulsar: RunningPulsar, kind: str) -> None:
+    assert await seek_to_what_a_transaction_has_acknowledged(apache_pulsar.service_url, kind) == [b"3"]
+
+
 @pytest.mark.full
 async def test_a_message_in_two_transactions(apache_pulsar: RunningPulsar) -> None:
     topic = new_topic()

@@ -16,6 +16,7 @@ from tests.pulsar.transactions.test_apache_pulsar import (
     UP_TO,
     acknowledge_beside_a_conflict,
     acknowledge_up_to,
+    seek_to_what_a_transaction_has_acknowledged,
     share_an_entry,
 )
 from tests.pulsar_broker.internals import runtime_of
@@ -64,6 +65,12 @@ async def test_a_cumulative_acknowledgement_leaves_what_others_have_acknowledged
 ) -> None:
     async with EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar:
         assert await acknowledge_up_to(pulsar.service_url, number, ending) == left
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+async def test_a_seek_to_what_a_transaction_has_acknowledged(kind: str) -> None:
+    async with EmbeddedPulsar(hosts=["10.0.0.1"], port=6650) as pulsar:
+        assert await seek_to_what_a_transaction_has_acknowledged(pulsar.service_url, kind) == [b"3"]
 
 
 async def test_coordinators_are_partitions_of_a_topic_that_has_no_messages() -> None:

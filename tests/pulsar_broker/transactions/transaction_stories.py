@@ -408,6 +408,27 @@ async def cumulative_after_others(client: WireClient, topic: str) -> list[Any]:
     return seen
 
 
+@story(["EXCLUSIVE", ["0:a,b"], ["0:b"], [], "SHARED", ["0:a,b"], ["0:b"], []])
+async def seeks_after_commits(client: WireClient, topic: str) -> list[Any]:
+    """What a transaction has acknowledged of a batch is left out after a seek as well, and what an ack set leaves out: perhaps all."""
+    seen: list[Any] = []
+    for kind in (EXCLUSIVE, SHARED):
+        seen.append(kind.name)
+        for left in (None, (1, 2), (2,)):
+            name = f"{topic}-{kind.name}-{left and len(left)}"
+            await filled(client, name, (b"a", b"b", b"c"))
+            consumer = await client.subscribe(name, "s", kind)
+            await consumer.received(1)
+            transaction = await acking(client, name)
+            await consumer.ack(0, index=2, size=3, transaction=transaction)
+            await client.commit(transaction)
+            await asyncio.sleep(0.5)
+            await consumer.seek(0, left, 3)
+            again = await client.subscribe(name, "s", kind)
+            seen.append(await again.received())
+    return seen
+
+
 @story([["0:a", "1:b", "2:c"], "ok", "ok", "ok", ["0:a", "2:c"], "ok", "ok", ["2:c"]])
 async def one_active_consumer(client: WireClient, topic: str) -> list[Any]:
     """An Exclusive subscription gets everything again that is not acknowledged, in order."""

@@ -27,7 +27,7 @@ CUMULATIVE: Final = 1
 MAX_IDS: Final = 5_000
 """Ids of one command, which keep it far below the limit of a frame."""
 
-MAX_PARTLY_ACKED: Final = 10_000
+MAX_PARTLY_ACKED: Final = 1_000
 """Batches that are remembered as acknowledged in part, the latest ones."""
 
 

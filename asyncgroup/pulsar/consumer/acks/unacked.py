@@ -25,6 +25,9 @@ from asyncgroup.pulsar.wire.message_id import MessageId
 
 __all__ = ["AckedEntry", "EntryKey", "UnackedEntries"]
 
+MAX_IN_TRANSACTIONS: Final = 1_000
+"""Batches that are remembered after transactions have acknowledged in them, the latest ones."""
+
 EntryKey: TypeAlias = tuple[int, int]
 """Ledger and entry: an entry of one partition."""
 
@@ -73,6 +76,7 @@ class UnackedEntries:
         self._batches: dict[EntryKey, _Batch] = {}
         self._chunks: dict[EntryKey, Sequence[EntryKey]] = {}  # by the last one
         self._sought_to: EntryKey | None = None
+        self._in_transactions: dict[EntryKey, None] = {}  # batches in which transactions have acknowledged
 
     def __repr__(self) -> str:
         return f"<UnackedEntries {len(self._batches)} batches, {len(self._chunks)} values in chunks>"
@@ -175,6 +179,13 @@ class UnackedEntries:
         """A transaction acknowledges these messages of a batch, as bits."""
         if (batch := self._batches.get(key)) is not None:
             batch.in_transactions |= messages & batch.unacked
+            self._in_transactions[key] = None
+            if len(self._in_transactions) > MAX_IN_TRANSACTIONS:
+                del self._in_transactions[next(iter(self._in_transactions))]
+
+    def was_in_transaction(self, key: EntryKey) -> bool:
+        """Whether a transaction has acknowledged some messages of a batch, also before a seek, and perhaps not all."""
+        return key in self._in_transactions
 
     def left_in(self, key: EntryKey) -> int:
         """Return the messages of a batch that are neither acknowledged here nor by an open transaction, as bits."""
@@ -202,6 +213,8 @@ class UnackedEntries:
             batch.held &= batch.unacked
             if not batch.unacked:
                 del self._batches[key]
+                if batch.acked == batch.wanted:
+                    self._in_transactions.pop(key, None)
 
     # --- redelivery -------------------------------------------------------------------------------------------------------
 

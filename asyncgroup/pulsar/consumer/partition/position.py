@@ -122,6 +122,8 @@ class SubscriptionPosition:
 
     def has_acked_in(self, key: EntryKey) -> bool:
         """Whether the broker may keep acknowledgements of this consumer in a batch over a seek."""
+        if self._parts.unacked.was_in_transaction(key):
+            return True
         return self._is_shared and self._parts.acks.is_partly_acked(key)
 
     def begin_seek(self) -> None:

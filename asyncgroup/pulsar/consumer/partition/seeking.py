@@ -6,8 +6,8 @@ answer is. So nothing is delivered from the request on until both are done, and 
 A position inside a batch is that of its entry with an ack set, from which the broker knows the messages before it as acknowledged
 (`ServerCnx.handleSeek`), so that no other consumer of the subscription gets them. This consumer leaves them out in any case: a broker
 whose `acknowledgmentAtBatchIndexLevelEnabled` is off ignores the set, and the size of a batch may not be known. A broker with
-transactions keeps what was acknowledged of a batch in a Shared or Key_Shared subscription, and pushes only what neither this nor the
-set leaves out, which may be nothing. So the set is left out as well if this consumer has acknowledged a part of the batch.
+transactions keeps what was acknowledged of a batch in one of them, or in a Shared or Key_Shared subscription, and pushes only what
+neither this nor the set leaves out, which may be nothing. So the set is left out as well if this consumer has acknowledged a part of the batch.
 """
 
 from __future__ import annotations
