@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
+from asyncgroup.pulsar.wire.ack_set import full_set, words_of
+from asyncgroup.pulsar.wire.commands import MessageIdData
 from asyncgroup.pulsar.wire.message_id import MessageId
 
-__all__ = ["AckedInTransaction"]
+__all__ = ["AckedInTransaction", "id_of", "ids_of"]
 
 
 class AckedInTransaction:
@@ -36,3 +41,17 @@ class AckedInTransaction:
             one.ids.append(each)
             found.append(one)
         return found
+
+
+def ids_of(entries: Mapping[EntryKey, AckedInTransaction]) -> Iterator[MessageIdData]:
+    """Yield the ids of an acknowledgement of these entries."""
+    for key, acked in entries.items():
+        yield id_of(key, full_set(acked.size) & ~acked.messages, acked.size)
+
+
+def id_of(key: EntryKey, unacked: int, size: int) -> MessageIdData:
+    """Return the id of an entry: the broker compares the ack sets of transactions with each other by the batch's size."""
+    found = MessageIdData(ledger_id=key[0], entry_id=key[1], ack_set=words_of(unacked) if unacked else ())
+    if size:
+        found.batch_size = size
+    return found

@@ -14,7 +14,7 @@ them conflicts, see `_send_alone`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol
@@ -26,7 +26,7 @@ from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.consumer.acks.pending_acks import MAX_IDS
 from asyncgroup.pulsar.consumer.acks.unacked import EntryKey
-from asyncgroup.pulsar.consumer.partition.acked_in_transaction import AckedInTransaction
+from asyncgroup.pulsar.consumer.partition.acked_in_transaction import AckedInTransaction, id_of, ids_of
 from asyncgroup.pulsar.consumer.partition.consumer_parts import ConsumerParts
 from asyncgroup.pulsar.consumer.partition.message_outcomes import MessageOutcomes
 from asyncgroup.pulsar.consumer.partition.position import SubscriptionPosition
@@ -35,7 +35,7 @@ from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.transactions.errors import PulsarTransactionConflict
 from asyncgroup.pulsar.transactions.transaction import PulsarTransaction
-from asyncgroup.pulsar.wire.ack_set import full_set, indexes_of, words_of
+from asyncgroup.pulsar.wire.ack_set import full_set, indexes_of
 from asyncgroup.pulsar.wire.commands import CommandAck, MessageIdData
 from asyncgroup.pulsar.wire.enums import AckType
 from asyncgroup.pulsar.wire.message_id import MessageId
@@ -254,7 +254,7 @@ class _TransactionAcks:
         if cumulative is not None:
             message, size, attachment = cumulative
             unacked = full_set(size) & ~full_set(message.batch_index + 1) if size else 0
-            ids = [_id_of(message[:2], unacked, size)]
+            ids = [id_of(message[:2], unacked, size)]
 
             def accepted() -> None:
                 if attachment != outcomes.attachment:
@@ -264,7 +264,7 @@ class _TransactionAcks:
             return
         sent = {key: self._next.pop(key) for key in list(islice(self._next, MAX_IDS))}
         try:
-            await self._request(AckType.INDIVIDUAL, list(_ids_of(sent)), partial(self._accepted, sent))
+            await self._request(AckType.INDIVIDUAL, list(ids_of(sent)), partial(self._accepted, sent))
         except BaseException as error:
             is_shared = not outcomes.kind.in_order
             if is_shared and isinstance(error, PulsarServerError) and error.code == _CONFLICT:
@@ -293,7 +293,7 @@ class _TransactionAcks:
         others = [(key, each) for key, acked in entries.items() for each in self._taken_with(key, acked)]
         answers = await asyncio.gather(
             *(
-                self._request(AckType.INDIVIDUAL, list(_ids_of({key: each})), None, is_last_chance=True)
+                self._request(AckType.INDIVIDUAL, list(ids_of({key: each})), None, is_last_chance=True)
                 for key, each in (*parts, *others)
             ),
             return_exceptions=True,
@@ -391,16 +391,3 @@ class _TransactionAcks:
             self._of_consumer.end_abort()
         elif not is_committed:
             self._give_up()
-
-
-def _ids_of(entries: dict[EntryKey, AckedInTransaction]) -> Iterator[MessageIdData]:
-    for key, acked in entries.items():
-        yield _id_of(key, full_set(acked.size) & ~acked.messages, acked.size)
-
-
-def _id_of(key: EntryKey, unacked: int, size: int) -> MessageIdData:
-    """Return the id of an entry: the broker compares the ack sets of transactions with each other by the batch's size."""
-    found = MessageIdData(ledger_id=key[0], entry_id=key[1], ack_set=words_of(unacked) if unacked else ())
-    if size:
-        found.batch_size = size
-    return found
