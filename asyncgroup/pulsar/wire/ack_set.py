@@ -7,8 +7,12 @@ are left out, so a missing word means acknowledged (Pulsar's `BitSetRecyclable`,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-__all__ = ["bits_of", "full_set", "indexes_of", "set_of", "words_of"]
+__all__ = ["MAX_SIZE", "bits_of", "full_set", "indexes_of", "set_of", "words_of"]
+
+MAX_SIZE: Final = 1 << 20
+"""Messages of the largest batch of which a set is made by an id alone: one that was stored may claim any size."""
 
 _WORD = (1 << 64) - 1
 _SIGN = 1 << 63

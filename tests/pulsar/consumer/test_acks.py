@@ -154,6 +154,10 @@ def test_a_cumulative_acknowledgement_in_a_batch_that_is_not_here() -> None:
     assert ids(take(acks).command(7, None)) == [(1, 5, 0)]
     acks.add_cumulative(entries.ack_cumulative(MessageId(1, 6, -1, 1)), 0)
     assert ids(take(acks).command(7, None)) == [(1, 5, 0)], "its size is not known"
+    acks.add_cumulative(entries.ack_cumulative(BatchMessageId(1, 8, -1, 1 << 30, (1 << 31) - 1)), 0)
+    assert ids(take(acks).command(7, None)) == [(1, 7, 0)], (
+        "no batch is as large as an id that was stored may say"
+    )
     assert acks.take() is None
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from asyncgroup.pulsar.wire.ack_set import full_set
+from asyncgroup.pulsar.wire.ack_set import MAX_SIZE, full_set
 from asyncgroup.pulsar.wire.entry import Entry
 from asyncgroup.pulsar.wire.message_id import MessageId
 
@@ -159,10 +159,11 @@ class UnackedEntries:
             self._batches.pop(key, None)
             self._chunks.pop(key, None)
             return AckedEntry((key,), 0)
-        bits = full_set(index + 1)
+        bits = full_set(min(index, MAX_SIZE) + 1)
         if batch is None:
             size = acked.batch_size
-            return AckedEntry((key,), -1 if size is None else full_set(size) & ~bits, has_others=True)
+            is_known = size is not None and size <= MAX_SIZE
+            return AckedEntry((key,), full_set(size or 0) & ~bits if is_known else -1, has_others=True)
         batch.acked |= bits
         batch.unacked &= ~bits
         batch.held &= batch.unacked

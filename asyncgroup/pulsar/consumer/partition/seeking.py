@@ -12,21 +12,16 @@ neither this nor the set leaves out, which may be nothing. So the set is left ou
 
 from __future__ import annotations
 
-from typing import Final
-
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.pulsar.consumer.acks.unacked import UNKNOWN_END, EntryKey
 from asyncgroup.pulsar.consumer.partition.pulsar_consumer import PulsarConsumer
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.receiving.arrivals import StartPosition
-from asyncgroup.pulsar.wire.ack_set import full_set, words_of
+from asyncgroup.pulsar.wire.ack_set import MAX_SIZE, full_set, words_of
 from asyncgroup.pulsar.wire.commands import CommandSeek, MessageIdData
 from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId, is_message_id
 
 __all__ = ["seek", "start_of"]
-
-MAX_BATCH: Final = 1 << 20
-"""Messages of the largest batch that is named with its messages; an id that was stored may claim any size."""
 
 
 async def seek(
@@ -114,7 +109,7 @@ def _position(consumer: PulsarConsumer, target: MessageId, *, inclusive: bool) -
     size, first = target.batch_size, index if inclusive else index + 1  # the first message that is wanted
     if not inclusive and (index < 0 or first == size):
         return MessageIdData(ledger_id=ledger, entry_id=entry + 1)
-    is_named = first > 0 and size is not None and size <= MAX_BATCH
+    is_named = first > 0 and size is not None and size <= MAX_SIZE
     if not is_named or consumer.position.has_acked_in((ledger, entry)):
         return MessageIdData(ledger_id=ledger, entry_id=entry)
     assert size is not None
