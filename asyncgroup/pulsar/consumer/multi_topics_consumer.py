@@ -86,11 +86,8 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
             return super().topics
         return sorted({str(name.whole) for name in self._parts})
 
-    @property
-    def partitions(self) -> Iterable[PulsarConsumer]:
-        """The consumers of the partitions; of a pattern without those that have ended before it was closed."""
-        is_whole = self._pattern is None or self._is_closed
-        return [each for each in super().partitions if is_whole or not each.has_ended]
+    def _outlives_topics(self) -> bool:
+        return self._pattern is not None and not self._is_closed
 
     @property
     def is_at_end(self) -> bool:
@@ -173,7 +170,7 @@ class PulsarMultiTopicsConsumer(PulsarTopicConsumer):
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        found = await call_each(PulsarConsumer.last_message_id, self.partitions, lambda: self.partitions)
+        found = await call_each(PulsarConsumer.last_message_id, self.partitions, self._outlives_topics)
         return [TopicMessageId(str(consumer.topic), last) for consumer, last in found.items()]
 
 

@@ -205,7 +205,7 @@ class PulsarReader:
         await call_each(
             lambda each: self._move_one(each, moved[each], inclusive),
             moved,
-            lambda: self._consumer.partitions,
+            lambda: self._is_pattern and self._is_open,
         )
 
     async def _move_one(self, consumer: PulsarConsumer, target: MessageId, inclusive: bool) -> None:

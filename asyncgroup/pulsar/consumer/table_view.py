@@ -234,7 +234,7 @@ class PulsarTableView(Mapping[str, V]):
     async def _ends(self, consumers: Iterable[PulsarConsumer]) -> dict[int, MessageId]:
         """Return the last messages of partitions, of those that have any that were not read."""
         try:
-            found = await call_each(end_of_backlog, consumers, lambda: self._consumer.partitions)
+            found = await call_each(end_of_backlog, consumers, lambda: False)
         except AsyncGroupError:
             self._check_open()
             raise

@@ -151,12 +151,11 @@ class PulsarTopicConsumer:
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close. `force`: also if it has other consumers.
 
-        A partition that refuses it stops no other, and goes on; it is asked alone by the next call. Raises PulsarServerError,
-        TransportError.
+        A partition that refuses it stops no other, and is asked alone by the next call. Raises PulsarServerError, TransportError.
         """
         self._check_open()
         left = [each for each in self.partitions if not each.has_ended]
-        await call_each(lambda each: each.unsubscribe(force=force), left, lambda: self.partitions)
+        await call_each(lambda each: each.unsubscribe(force=force), left, self._outlives_topics)
         await self.aclose()  # not before: after a refusal also the search for new partitions goes on
 
     def _check_open(self) -> None:
@@ -196,6 +195,9 @@ class PulsarTopicConsumer:
     def partitions(self) -> Iterable[PulsarConsumer]:
         """The consumers of the partitions."""
         return list(self._partitions)
+
+    def _outlives_topics(self) -> bool:
+        return False
 
     @property
     def is_at_end(self) -> bool:
@@ -265,9 +267,8 @@ class PulsarTopicConsumer:
         permits = [part.consumer.permits for part in self._parts.values()]
         if sum(each.queued for each in permits) >= most or sum(each.bytes for each in permits) >= most_bytes:
             return True
-        return bool(self.config.receiver_queue_size) and all(
-            each.open <= 0 for each in permits if each.queued
-        )
+        is_full = all(each.open <= 0 for each in permits if each.queued)
+        return is_full and bool(self.config.receiver_queue_size)
 
     async def _wait(self, count: float) -> None:
         """Wait for an event; without queues the partitions ask for `count` messages."""
@@ -359,7 +360,7 @@ class PulsarTopicConsumer:
         Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
         """
         parts = [part.consumer for part in self._parts.values()]
-        await call_each(lambda each: each.outcomes.flush(), parts, lambda: self.partitions)
+        await call_each(lambda each: each.outcomes.flush(), parts, self._outlives_topics)
 
     def redeliver_all(self) -> None:
         """Have everything delivered again that is not acknowledged.
@@ -384,7 +385,7 @@ class PulsarTopicConsumer:
             await seek(self._of(target), target, inclusive=inclusive)
             return
         parts = self.partitions
-        await call_each(lambda each: seek(each, target, inclusive=inclusive), parts, lambda: self.partitions)
+        await call_each(lambda each: seek(each, target, inclusive=inclusive), parts, self._outlives_topics)
 
     async def last_message_ids(self) -> list[MessageId]:
         """Return the id of the last message of each partition; its entry is -1 in an empty one.
@@ -392,7 +393,7 @@ class PulsarTopicConsumer:
         Raises PulsarServerError, TransportError.
         """
         self._check_open()
-        found = await call_each(PulsarConsumer.last_message_id, self.partitions, lambda: self.partitions)
+        found = await call_each(PulsarConsumer.last_message_id, self.partitions, self._outlives_topics)
         return list(found.values())
 
 

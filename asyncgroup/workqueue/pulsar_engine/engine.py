@@ -183,7 +183,7 @@ class PulsarEngine:
         await call_each(
             lambda consumer: seek(consumer, position, inclusive=inclusive),
             [reader.consumer for reader in readers],
-            lambda: [each.consumer for each in self._readers.values()],
+            lambda: True,
         )
 
     def report(self, error: AsyncGroupError) -> None:

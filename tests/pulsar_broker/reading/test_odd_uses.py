@@ -270,6 +270,23 @@ async def test_a_topic_of_a_pattern_that_is_deleted_fails_no_call(api: str) -> N
             )
 
 
+@pytest.mark.parametrize("api", CALLS)
+async def test_a_topic_of_a_pattern_that_is_refused_fails_a_call(api: str) -> None:
+    """What was asked for is not done there, as the subscription has another consumer."""
+    async with (
+        embedded(topics=["orders-1", "orders-2"]) as (pulsar, client),
+        client.subscribe(re.compile("orders-.*"), "s") as consumer,
+    ):
+        pulsar.faults.on(api, topic="orders-1", times=None).error("MetadataError")
+        calling = asyncio.create_task(CALLS[api](consumer))
+        await asyncio.sleep(1)
+        pulsar.faults.on("Subscribe", topic="orders-1").error("NotAllowedError")
+        pulsar.unload("orders-1")
+        with pytest.raises(PulsarServerError, match=r"orders-1 .*NotAllowedError"):
+            await calling
+        assert consumer.topics == ["persistent://public/default/orders-2"]
+
+
 # --- patterns -------------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectionLost, RequestTimedOut
+from asyncgroup.errors import AsyncGroupError, ConnectionLost, RequestTimedOut
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.pulsar.attach_history import AttachHistory
 from asyncgroup.pulsar.connection.connection import PulsarConnection
@@ -148,7 +148,8 @@ class Registration:
         except TimeoutError:
             if not until_close.expired():
                 raise
-            raise ClosedError(f"{self._name}: it is closed") from None
+            await self.wait_attached()  # raises why it has ended
+            raise
         finally:
             self._requests.discard(until_close)
 
