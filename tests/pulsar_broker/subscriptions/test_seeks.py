@@ -137,7 +137,7 @@ async def test_a_subscription_is_moved_back_after_the_seek(number: int, inclusiv
             assert len(found) == (9 if number < 8 and inclusive else 13)
 
 
-@pytest.mark.parametrize("seed", thinned(range(60), 4))
+@pytest.mark.parametrize("seed", thinned(range(60), 15))
 async def test_random_seeks_of_a_subscription_that_two_share(seed: int) -> None:
     """With lost connections and unloads in between, both get all messages from the position on, and none before."""
     rng = random.Random(seed)
