@@ -234,6 +234,8 @@ class Broker(BrokerModel):
         """Whether acknowledgements are neither processed nor answered."""
         self.holds_seeks = False
         """Whether a seek is answered after the consumers have come back, by `answer_seeks`."""
+        self.keeps_acks_in_batches = True
+        """Whether a seek may name messages of a batch (`acknowledgmentAtBatchIndexLevelEnabled`)."""
         self.silent = False
         """Whether SUBSCRIBE is not answered."""
         self._held: list[tuple[Link, Command]] = []
@@ -368,7 +370,8 @@ class Broker(BrokerModel):
         self._close_consumers(subscription)
         if command.message_id is not None:
             number = _start(command.message_id, len(subscription.topic), inclusive=True)
-            subscription.seek(number, bits_of(command.message_id.ack_set))
+            left = bits_of(command.message_id.ack_set) if self.keeps_acks_in_batches else 0
+            subscription.seek(number, left)
         else:
             times = [entry.meta.publish_time for entry in subscription.topic]
             wanted = command.message_publish_time or 0

@@ -510,6 +510,27 @@ def add_chunks(broker: Broker, *parts: tuple[str, int, bytes]) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_seek_into_a_batch_of_a_topic_that_moves(broker: Broker, kept: bool) -> None:
+    """The consumer leaves out what is before, as long as the broker does not."""
+    broker.keeps_acks_in_batches = kept
+    broker.add("t", b"0", b"1", b"2", b"3", batch=True)
+    broker.add("t", b"4")
+    async with consuming(broker) as consumer:
+        found = await receive(consumer, 5)
+        await consumer.seek(found[2])
+        for _ in range(2):
+            assert values(await receive(consumer, 3)) == [b"2", b"3", b"4"]
+            broker.unload("t")
+            await asyncio.sleep(5)
+        again = await receive(consumer, 3)
+        assert values(again) == [b"2", b"3", b"4"]
+        for message in again:
+            consumer.ack(message)
+        await consumer.flush()
+    assert broker.subscription("t").acked == {0, 1}
+
+
 @pytest.mark.parametrize("form", ["message", "id", "bytes"])
 async def test_a_seek_to_a_value_in_chunks(broker: Broker, form: str) -> None:
     """Its id has that of its first chunk; a value whose chunks are between its own is not lost."""

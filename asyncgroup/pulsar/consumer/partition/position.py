@@ -102,8 +102,9 @@ class SubscriptionPosition:
 
         So messages before the start are wanted unless the broker leaves them out.
         """
-        if self._is_start_named and not self.is_seeking:
-            self._parts.arrivals.is_start_known = True
+        arrivals = self._parts.arrivals
+        if self._is_start_named and not self.is_seeking and not arrivals.is_start_ignored:
+            arrivals.is_start_known = True
 
     def detach(self) -> None:
         """The consumer is not registered any more; of a subscription that is not durable the broker forgets the position."""
@@ -154,7 +155,7 @@ class SubscriptionPosition:
             known = None if start is None or position is None else position
             self._parts.arrivals.moved_to = None if known is None else (known.ledger_id, known.entry_id)
             self._is_start_named = known is not None and bool(known.ack_set)
-            self._parts.arrivals.is_start_known = False
+            self._parts.arrivals.is_start_known = self._parts.arrivals.is_start_ignored = False
         else:
             self._parts.subscribing.start = start
             self._parts.subscribing.bound = bound or self._parts.subscribing.bound

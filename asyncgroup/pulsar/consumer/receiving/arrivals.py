@@ -99,6 +99,8 @@ class Arrivals:
         """The position to which this consumer has moved a durable subscription: entries before it come if that was moved back later."""
         self.is_start_known = False
         """Whether the broker has left out the messages before the start of its batch, unless the subscription was moved back later."""
+        self.is_start_ignored = False
+        """Whether the broker has pushed some of them nevertheless: it keeps no acknowledgements in batches."""
         self.attachment = 0
         """The number of the registration at a broker."""
 
@@ -169,11 +171,14 @@ class Arrivals:
         if self.moved_to is not None and key < self.moved_to:
             self.start = None
             return 0
-        if self.is_start_known and key == start.key:
-            return full_set(start.first) & ~entry.unacked
         if key < start.key or start.first >= entry.count:
             return None
-        return full_set(start.first)
+        before = full_set(start.first)
+        if self.is_start_known:
+            return before & ~entry.unacked
+        if before & entry.unacked:
+            self.is_start_ignored = True
+        return before
 
 
 class UnstoredArrivals(Arrivals):
