@@ -469,6 +469,25 @@ async def test_a_conflict_takes_the_other_messages_of_the_batch_into_the_abort(
     assert ends(pulsar) == [TxnAction.ABORT]
 
 
+async def test_a_conflict_takes_messages_of_the_batch_that_wait_to_be_acknowledged_into_the_abort(
+    pulsar: ScriptedPulsar,
+) -> None:
+    conflict = refuse(ServerError.TRANSACTION_CONFLICT)
+    pulsar.script[c.CommandAck] = in_turn(late(0.5, conflict), conflict, Call.default)
+    async with consuming(pulsar) as (client, consumer, push):
+        push(b"a", b"b", b"c", entry_id=1)
+        messages = [await consumer.receive() for _ in range(3)]
+        with pytest.raises(PulsarTransactionConflict):
+            async with client.transaction() as txn:
+                consumer.ack(messages[0], transaction=txn)
+                await asyncio.sleep(0.2)
+                consumer.ack(messages[1], transaction=txn)
+                consumer.ack(messages[2], transaction=txn)
+    found = [bits_of(one.ack_set) for ack in pulsar.commands(c.CommandAck) for one in ack.message_id]
+    assert found == [0b110, 0b110, 0b101, 0b011]
+    assert ends(pulsar) == [TxnAction.ABORT]
+
+
 async def test_an_acknowledgement_without_an_answer_is_not_sent_again(pulsar: ScriptedPulsar) -> None:
     # the broker would refuse it as a conflict, if it has the first one
     pulsar.script[c.CommandAck] = in_turn(Call.cut, Call.default)

@@ -29,6 +29,12 @@ class AckedInTransaction:
     def __repr__(self) -> str:
         return f"<AckedInTransaction {self.messages:b} of {self.size}, attachment {self.attachment}>"
 
+    def add_all(self, later: AckedInTransaction | None) -> None:
+        """Add the messages of this entry that were acknowledged later, if there are any."""
+        if later is not None:
+            self.messages |= later.messages
+            self.ids += later.ids
+
     def alone(self) -> list[AckedInTransaction]:
         """Return the messages of the entry, each alone."""
         if not self.size:

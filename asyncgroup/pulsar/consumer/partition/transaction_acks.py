@@ -268,6 +268,8 @@ class _TransactionAcks:
         except BaseException as error:
             is_shared = not outcomes.kind.in_order
             if is_shared and isinstance(error, PulsarServerError) and error.code == _CONFLICT:
+                for key, acked in sent.items():  # the broker has taken these from the consumer as well
+                    acked.add_all(self._next.pop(key, None))
                 self._failed += await self._send_alone(sent)
             else:
                 self._failed += sent.values()
