@@ -113,6 +113,22 @@ def test_a_late_acknowledgement_counts_after_a_change_of_failover_only(
         oracle.receive("c2", message, is_exact=True)
 
 
+def test_messages_on_their_way_are_received_before_a_request_for_all_reaches_its_broker() -> None:
+    """Of a Key_Shared subscription those that were queued follow; others of the key still have their order."""
+    oracle = PartitionOracle(SubscriptionSpec(name="s", topic="t", kind="key_shared", queue=None), "t")
+
+    def receive(entry: int) -> None:
+        message: Any = SimpleNamespace(message_id=MessageId(1, entry), value=b"0", key=b"k")
+        oracle.receive("c", message, is_exact=False)
+
+    receive(2)
+    receive(4)  # the consumer had dropped 3
+    oracle.redeliver_all([(1, 3), (1, 4)])
+    receive(3)
+    with pytest.raises(Violation, match="in order"):
+        receive(1)
+
+
 @pytest.mark.parametrize("kind", ["shared", "exclusive"])
 def test_messages_before_a_seek_into_a_batch_are_not_required(kind: str) -> None:
     """A consumer that has moved acknowledges them with the rest; also one whose seek has failed after the move."""

@@ -51,7 +51,9 @@ class PartitionOracle:
         self._pushed_at: dict[tuple[int, int], float] = {}
         self._moved_at = -inf
         self._before_seek: set[MessagePlace] = set()
-        self._first_by_key: dict[bytes | None, MessagePlace] = {}
+        self._firsts: defaultdict[bytes | None, list[MessagePlace]] = defaultdict(
+            list
+        )  # by key, in their order
         self._redelivered: set[tuple[int, int]] = set()
         self._confirmed: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._confirmed_up_to: MessagePlace | None = None
@@ -79,11 +81,11 @@ class PartitionOracle:
         key = message.key if kind == "key_shared" else None
         if kind == "key_shared" and key is None:
             return
-        before = self._first_by_key.get(key)
-        if before is not None and place < before:
-            raise Violation("first deliveries are in order", f"{text} after {tuple(before)}, key {key!r}")
+        firsts = self._firsts[key]
+        if firsts and place < firsts[-1]:
+            raise Violation("first deliveries are in order", f"{text} after {tuple(firsts[-1])}, key {key!r}")
         if place[:2] not in self._redelivered:
-            self._first_by_key[key] = place
+            firsts.append(place)
 
     def begin(self) -> None:
         """Another consumer has begun, which does not know what was acknowledged before a seek."""
@@ -133,10 +135,13 @@ class PartitionOracle:
         """A consumer has asked for all that it has, these entries.
 
         It has dropped those that it had queued. Without epochs, which only Exclusive and Failover subscriptions have (PIP-84), the others
-        of them that are on their way count: so it may receive later ones first (`ConsumerImpl.redeliverUnacknowledgedMessages`).
+        of them that are on their way count: so it may receive later ones first (`ConsumerImpl.redeliverUnacknowledgedMessages`), also
+        before its request has reached the broker.
         """
         if not self.subscription.in_order:
             self._redelivered.update(positions)
+            for key, firsts in self._firsts.items():
+                self._firsts[key] = [each for each in firsts if each[:2] not in self._redelivered]
 
     def move(self, to: MessagePlace, now: float) -> None:
         """The broker has moved the subscription: it may push everything from there on."""
@@ -151,7 +156,7 @@ class PartitionOracle:
         self._before_seek |= self.acked.keys()
         self.received.clear()
         self.acked.clear()
-        self._first_by_key.clear()
+        self._firsts.clear()
         self._redelivered.clear()
         self.required_from = required_from
 
