@@ -22,6 +22,7 @@ class PendingAckHandle:
         self._cursor = cursor
         self._acked: dict[TransactionId, dict[int, tuple[StoredEntry, int]]] = {}  # messages as bits
         self._cumulative: tuple[TransactionId, Position, int] | None = None
+        self._partly_committed: set[int] = set()  # batches with messages that transactions have acknowledged
 
     def __repr__(self) -> str:
         return f"<PendingAckHandle of {len(self._acked)} transactions, cumulative {self._cumulative}>"
@@ -36,7 +37,8 @@ class PendingAckHandle:
     ) -> list[tuple[int, int]]:
         """Reserve messages; return the entries and how many messages of each may still be delivered. Raises ServerFailure.
 
-        In Shared and Key_Shared subscriptions a batch cannot be acknowledged as a whole when some of its messages are acknowledged.
+        A batch of which some messages are acknowledged cannot be acknowledged as a whole if a transaction has done that, and in Shared and
+        Key_Shared subscriptions: `PendingAckHandleImpl` has a copy of such batches, and finds the overlap.
         """
         found = [self._wanted(transaction, each, is_shared=is_shared) for each in ids]
         wanted = [each for each in found if each is not None]
@@ -65,7 +67,8 @@ class PendingAckHandle:
             is_free = reserved is None or not bits & ~reserved
         else:
             bits = unacked
-            is_free = reserved is None and not (is_shared and unacked != full_set(entry.count))
+            has_copy = is_shared or entry.index in self._partly_committed
+            is_free = reserved is None and not (has_copy and unacked != full_set(entry.count))
         if not unacked or bits & ~unacked:
             raise _conflict(transaction, position, "already acked before")
         if not is_free:
@@ -84,6 +87,14 @@ class PendingAckHandle:
                     del reserved[index]
             found.append((entry, full & ~bits))
         return found
+
+    def committed(self, index: int) -> None:
+        """A transaction that was committed has acknowledged messages of this entry."""
+        found, cursor = self._partly_committed, self._cursor
+        if not cursor.is_acked(index):
+            found.add(index)
+        elif found:
+            found.difference_update([each for each in found if cursor.is_acked(each)])
 
     def before(self, coordinator: int, low_water_mark: int) -> TransactionId | None:
         """Return the oldest transaction here if its coordinator has none with such a low number any more."""

@@ -235,6 +235,7 @@ class TopicSubscription:
                 self._ack_up_to(*up_to)
             for entry, unacked in acked:
                 self._ack_entry(entry, unacked, self.cursor.commit)
+                pending.committed(entry.index)
             self.dispatch()
         elif (
             self._dispatcher is not None and acked

@@ -542,6 +542,21 @@ async def several_in_one_ack(client: WireClient, topic: str) -> list[Any]:
     return [*seen, sorted(await consumer.received(2))]
 
 
+@story(["ok", "ok", "TransactionConflict", "ok", ["0:b,c"]])
+async def whole_batches_after_a_transaction(client: WireClient, topic: str) -> list[Any]:
+    """It cannot be if a transaction has acknowledged one of its messages, in an Exclusive subscription as well."""
+    await filled(client, topic, (b"a", b"b", b"c"))
+    consumer = await client.subscribe(topic, "s", EXCLUSIVE)
+    await consumer.received(1)
+    first = await acking(client, topic)
+    seen: list[Any] = [await consumer.ack(0, index=0, size=3, transaction=first), await client.commit(first)]
+    second = await acking(client, topic)
+    seen += [await consumer.ack(0, size=3, transaction=second), await client.abort(second)]
+    await consumer.close()
+    again = await client.subscribe(topic, "s", EXCLUSIVE)
+    return [*seen, await again.received(1)]
+
+
 @story(["ok", "TransactionConflict", "ok", "ok", "ok", ["0:b,c"]])
 async def whole_batches(client: WireClient, topic: str) -> list[Any]:
     """A batch of which messages are acknowledged can be acknowledged as a whole in an Exclusive subscription only."""
