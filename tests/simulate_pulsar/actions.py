@@ -55,6 +55,7 @@ def _crash(world: PulsarWorld, name: str) -> None:
         world.network.kill(program.host, name)
         world.network.cut(program.host)
         program.die()
+        world.deaths.append(world.loop.time())
 
 
 @_act
@@ -64,6 +65,7 @@ def _lose_host(world: PulsarWorld, name: str) -> None:
         world.network.half_open(program.host)
         world.network.kill(program.host, name)
         program.die()
+        world.deaths.append(world.loop.time())
 
 
 @_act

@@ -39,6 +39,8 @@ async def end_faults(world: PulsarWorld) -> None:
     for name in world.plan.setting.subscriptions:
         if not any(each.is_active and each.spec.subscription == name for each in world.consumers.values()):
             world.join(spare_of(world.plan, name)).is_calm = True
+    for topic in world.observer.stranded(world.deaths):
+        world.pulsar.unload(topic)
     began = world.loop.time()
     await world.within(TIMEOUT, "all is stored", lambda: _unsent(world))
     limit = TIMEOUT + max(

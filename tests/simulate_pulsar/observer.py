@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 from asyncgroup.pulsar.wire.commands import CommandSubscribe, MessageIdData
@@ -16,6 +16,9 @@ from tests.simulate_pulsar.oracle import MessagePlace, SubscriptionOracle
 from tests.simulation.story import Violation
 
 __all__ = ["PushObserver"]
+
+ANSWERED_WITHIN: Final = 10.0
+"""Seconds from a refused acknowledgement until its client has sent its parts again."""
 
 
 class PushObserver:
@@ -37,6 +40,7 @@ class PushObserver:
         self._topics: dict[TopicSubscription, BrokerTopic] = {}
         self._subscriptions: dict[SubscribedConsumer, TopicSubscription] = {}
         self._granted: dict[SubscribedConsumer, int] = {}
+        self._refused: list[tuple[float, BrokerTopic]] = []
 
     def __repr__(self) -> str:
         return f"<PushObserver {len(self._subscriptions)} consumers>"
@@ -46,7 +50,7 @@ class PushObserver:
         """Observe all brokers for the duration of a block."""
         subscribe, add, flow = BrokerTopic.subscribe, TopicSubscription.add, TopicSubscription.flow
         seek, take = TopicSubscription.seek, SubscribedConsumer.take
-        redeliver = TopicSubscription.redeliver
+        redeliver, lose = TopicSubscription.redeliver, TopicSubscription._lose
 
         def subscribed(topic: BrokerTopic, command: CommandSubscribe) -> TopicSubscription:
             found = subscribe(topic, command)
@@ -83,6 +87,10 @@ class PushObserver:
                 oracle.at(str(topic.name)).redeliver_all(map(topic.log.position_of, consumer.pending))
             redeliver(subscription, consumer, ids, *rest)
 
+        def lost(subscription: TopicSubscription, ids: Sequence[MessageIdData]) -> None:
+            self._refused.append((self._time(), self._topics[subscription]))
+            lose(subscription, ids)
+
         def taken(consumer: SubscribedConsumer, entry: StoredEntry, unacked: int, *rest: Any) -> None:
             self._check(consumer, entry, unacked)
             take(consumer, entry, unacked, *rest)
@@ -95,10 +103,25 @@ class PushObserver:
                 (TopicSubscription, "flow", flowed),
                 (TopicSubscription, "seek", sought),
                 (TopicSubscription, "redeliver", redelivered),
+                (TopicSubscription, "_lose", lost),
                 (SubscribedConsumer, "take", taken),
             ):
                 stack.enter_context(patch.object(owner, name, function))
             yield
+
+    def stranded(self, deaths: Sequence[float]) -> list[str]:
+        """Return the topics in which a transaction was refused shortly before one of these times, the deaths of processes.
+
+        The broker has taken all messages of such an acknowledgement from its consumer (`Consumer.individualAckWithTransaction`). The client
+        brings them back; if its process dies before, they are delivered when the topic is loaded again.
+        """
+        return sorted(
+            {
+                str(topic.name)
+                for time, topic in self._refused
+                if any(time <= death < time + ANSWERED_WITHIN for death in deaths)
+            }
+        )
 
     def _charge(self, consumer: SubscribedConsumer, count: int) -> None:
         self._granted[consumer] -= count

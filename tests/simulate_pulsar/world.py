@@ -56,6 +56,8 @@ class PulsarWorld(PlannedWorld[SimPlan]):
         self.runtime = runtime_of(self.pulsar)
         self.consumers: dict[str, AnyConsumer] = {}
         self.producers: dict[str, SimPulsarProducer] = {}
+        self.deaths: list[float] = []
+        """When processes were killed, in the loop's time."""
         self._stopped: set[int] = set()
 
     # --- programs ---------------------------------------------------------------------------------------------------------
