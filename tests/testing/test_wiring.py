@@ -333,6 +333,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
         "java_programs.py",
         "loops/factories.py",
         "profiles.py",
+        "seeded_clients.py",
         "shared_spark.py",
         "spark_archive.py",
         "spark_python.py",
