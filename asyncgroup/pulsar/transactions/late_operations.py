@@ -75,24 +75,35 @@ class LateOperations:
             await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
+        places = [(topic, self._command_for_topic(topic), ()) for topic in self._topics]
+        subscriptions = (
+            (topic, self._command_for_subscription(topic, name), participants)
+            for (topic, name), participants in self._subscriptions.items()
+        )
         try:
-            await self._end_all()
-            await asyncio.sleep(self._timeout)
-            await self._end_all()
-        except AsyncGroupError as error:
-            _log.warning(
-                "transaction %s: what reaches a broker after its end may wait there for another transaction: %s",
-                self._id,
-                error,
+            # each by itself: a topic without a broker holds up no other
+            ended = await asyncio.gather(
+                *(self._end_twice(*place) for place in (*places, *subscriptions)), return_exceptions=True
             )
         finally:
             self._coordinators.open.discard(self)
+        for error in ended:
+            if isinstance(error, AsyncGroupError):
+                _log.warning(
+                    "transaction %s: what reaches a broker after its end may wait there for another transaction: %s",
+                    self._id,
+                    error,
+                )
+                break
+            if error is not None:
+                raise error
 
-    async def _end_all(self) -> None:
-        for topic in self._topics:
-            await self._end(topic, self._command_for_topic(topic), ())
-        for (topic, subscription), participants in self._subscriptions.items():
-            await self._end(topic, self._command_for_subscription(topic, subscription), participants)
+    async def _end_twice(
+        self, topic: str, command: Callable[[int], Command], participants: Sequence[TransactionParticipant]
+    ) -> None:
+        await self._end(topic, command, participants)
+        await asyncio.sleep(self._timeout)
+        await self._end(topic, command, participants)
 
     def _command_for_topic(self, topic: str) -> Callable[[int], Command]:
         most, least = self._id

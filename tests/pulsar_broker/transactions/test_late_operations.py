@@ -134,3 +134,24 @@ async def test_a_client_that_closes_in_a_transaction_begins_nothing(caplog: pyte
             consumer.ack(await consumer.receive(), transaction=transaction)
         await consumer.aclose()
         assert not [text for text in caplog.messages if "after its end" in text]
+
+
+@pytest.mark.parametrize("fault", ["AuthorizationError", "ServiceNotReady"])
+async def test_a_topic_that_cannot_be_asked_holds_up_no_other(fault: str) -> None:
+    async with (
+        EmbeddedPulsar(topics={"in": {"messages": ["a"]}, "bad": {"messages": ["b"]}}) as pulsar,
+        PulsarClient(pulsar.service_url) as client,
+        client.subscribe("bad", "s", config=EARLY) as bad,
+        client.subscribe("in", "s", config=EARLY) as good,
+    ):
+        messages = [await bad.receive(), await good.receive()]
+        pulsar.faults.on(
+            "EndTxnOnSubscription", times=1_000, where=lambda command: "bad" in command.subscription.topic
+        ).error(fault)
+        pulsar.faults.on("Ack").delay(3.0)
+        with pytest.raises(PulsarTransactionAborted):
+            async with client.transaction(1.0) as transaction:
+                bad.ack(messages[0], transaction=transaction)
+                good.ack(messages[1], transaction=transaction)
+        async with asyncio.timeout(15):
+            assert (await good.receive()).value == b"a"
