@@ -196,8 +196,9 @@ class PulsarServerConnection:
         if isinstance(command, c.CommandAddPartitionToTxn):
             topic = next(iter(command.partitions), None)
         elif isinstance(command, c.CommandAddSubscriptionToTxn):
-            first = next(iter(command.subscription), None)
-            topic, subscription = (None, None) if first is None else (first.topic, first.subscription)
+            topic, subscription = _place_of(next(iter(command.subscription), None))
+        elif isinstance(command, c.CommandEndTxnOnSubscription):
+            topic, subscription = _place_of(command.subscription)
         name = None if topic is None else known_topic(topic)
         for places, key in ((self.producers, "producer_id"), (self.consumers, "consumer_id")):
             place = places.get(getattr(command, key, -1))
@@ -296,3 +297,7 @@ def known_topic(text: str) -> TopicName | None:
         return TopicName.parse(text)
     except ConfigError:
         return None
+
+
+def _place_of(subscription: c.SubscriptionOfTxn | None) -> tuple[str | None, str | None]:
+    return (None, None) if subscription is None else (subscription.topic, subscription.subscription)

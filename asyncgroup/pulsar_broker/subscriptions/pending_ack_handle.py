@@ -90,11 +90,10 @@ class PendingAckHandle:
 
     def committed(self, index: int) -> None:
         """A transaction that was committed has acknowledged messages of this entry."""
-        found, cursor = self._partly_committed, self._cursor
-        if not cursor.is_acked(index):
-            found.add(index)
-        elif found:
-            found.difference_update([each for each in found if cursor.is_acked(each)])
+        if self._cursor.is_acked(index):
+            self._partly_committed.discard(index)
+        else:
+            self._partly_committed.add(index)
 
     def before(self, coordinator: int, low_water_mark: int) -> TransactionId | None:
         """Return the oldest transaction here if its coordinator has none with such a low number any more."""

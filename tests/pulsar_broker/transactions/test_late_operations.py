@@ -145,9 +145,7 @@ async def test_a_topic_that_cannot_be_asked_holds_up_no_other(fault: str) -> Non
         client.subscribe("in", "s", config=EARLY) as good,
     ):
         messages = [await bad.receive(), await good.receive()]
-        pulsar.faults.on(
-            "EndTxnOnSubscription", times=1_000, where=lambda command: "bad" in command.subscription.topic
-        ).error(fault)
+        pulsar.faults.on("EndTxnOnSubscription", times=1_000, topic="bad", subscription="s").error(fault)
         pulsar.faults.on("Ack").delay(3.0)
         with pytest.raises(PulsarTransactionAborted):
             async with client.transaction(1.0) as transaction:
